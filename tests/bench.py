@@ -248,15 +248,15 @@ def job(folder: Path) -> list[bool]:
     command = [*NIGHTSIGHT, "report", *map(str, files), "-o", str(page)]
     start = time.perf_counter()
     with (
-        (folder / "said").open("w+", encoding="utf-8") as said,
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env=AS_INSTALLED) as process,
+        (folder / "stderr").open("w+", encoding="utf-8") as errors,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=AS_INSTALLED) as process,
     ):
         peak = peak_of_all(psutil.Process(process.pid))
     seconds = time.perf_counter() - start
     for file in (rank, *files):
         file.unlink()
     if process.returncode:
-        print((folder / "said").read_text(encoding="utf-8")[-500:], file=sys.stderr)
+        print((folder / "stderr").read_text(encoding="utf-8")[-500:], file=sys.stderr)
         return [False]
     what = f"`nightsight report`, a job of {RANKS} ranks of 100,000 kernels"
     is_quick = show(what, [seconds], "s", ALLOWED_JOB[0], peak_mb=peak, allowed_mb=ALLOWED_JOB[1])

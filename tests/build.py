@@ -299,8 +299,8 @@ def _other_nvtx(events: Frame, domains: Mapping[tuple[int, str], int]) -> Frame:
 def _facts(profile: Profile, generation: str) -> dict[str, Frame]:
     """Write what an export says of itself, of what was traced and of the processes."""
     product, version = _VERSIONS.get(generation, ("", ""))
-    told = {"EXPORT_PRODUCT_VERSION": product, "EXPORT_SCHEMA_VERSION": version}
-    export = pd.DataFrame({"name": told.keys(), "value": told.values()})
+    versions = {"EXPORT_PRODUCT_VERSION": product, "EXPORT_SCHEMA_VERSION": version}
+    export = pd.DataFrame({"name": versions.keys(), "value": versions.values()})
     traced = [event for table, event in (("kernels", "Cuda"), ("ranges", "NvtxEvents")) if table in profile.tables]
     capture = pd.DataFrame({"name": "CAPTURE_EVENT_TYPE", "value": ["OSRuntime", *traced]})
     calls = profile.tables.get("api_calls", pd.DataFrame({"process": [], "pid": []}))

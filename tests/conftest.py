@@ -244,8 +244,8 @@ def fake_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
 def fake_gh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., GitHub]:
     """Put a fake gh on PATH, with a token: `fake_gh(pulls={"12": ...})` chooses what GitHub knows."""
 
-    def install(**known: Any) -> GitHub:
-        github = GitHub(tmp_path / "fake-gh", **known)
+    def install(**fields: Any) -> GitHub:
+        github = GitHub(tmp_path / "fake-gh", **fields)
         monkeypatch.setenv("PATH", f"{github.folder}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("GH_TOKEN", "a token")
         monkeypatch.setenv("GITHUB_REPOSITORY", "owner/program")

@@ -23,7 +23,7 @@ HEAD = "0123456789abcdef0123456789abcdef01234567"
 class GitHub:
     """A fake `gh` in a folder for PATH, and what GitHub knows."""
 
-    def __init__(self, folder: Path, **known: Any) -> None:
+    def __init__(self, folder: Path, **fields: Any) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         program = folder / "gh"
@@ -41,16 +41,16 @@ class GitHub:
             "calls": [],
         }
         self._file = folder / "gh.json"
-        self._file.write_text(json.dumps({**state, **known}))
+        self._file.write_text(json.dumps({**state, **fields}))
 
     @property
     def state(self) -> Any:
         """What GitHub knows now."""
         return json.loads(self._file.read_text())
 
-    def change(self, **known: Any) -> None:
+    def change(self, **fields: Any) -> None:
         """Change what GitHub knows."""
-        self._file.write_text(json.dumps({**self.state, **known}))
+        self._file.write_text(json.dumps({**self.state, **fields}))
 
     def bodies(self, number: int = 12) -> list[str]:
         """Return the comments on a pull request."""
@@ -84,11 +84,11 @@ def repository(folder: Path, **files: str) -> Path:
     return program
 
 
-def downloaded(found: dict[str, list[Path]], folder: Path) -> Path:
+def downloaded(artifacts: dict[str, list[Path]], folder: Path) -> Path:
     """Put artifacts where download-artifact puts those of a pattern: each in a folder, or one alone without one."""
-    for artifact, files in found.items():
+    for artifact, files in artifacts.items():
         root = Path(os.path.commonpath([path.parent for path in files]))
-        place = folder / artifact if len(found) > 1 else folder
+        place = folder / artifact if len(artifacts) > 1 else folder
         for path in files:
             target = place / path.relative_to(root)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -112,28 +112,28 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def evaluated(expression: str, known: Mapping[str, Any]) -> Any:
+def evaluated(expression: str, contexts: Mapping[str, Any]) -> Any:
     """Evaluate an expression of GitHub with what is known, by full names; others are empty, as there."""
     words = []
     rest = expression.strip()
     while rest:
-        found = _TOKEN.match(rest)
-        assert found, f"no expression: {expression}"
-        word, rest = found[1], rest[found.end() :].strip()
+        match = _TOKEN.match(rest)
+        assert match, f"no expression: {expression}"
+        word, rest = match[1], rest[match.end() :].strip()
         if word in _FUNCTIONS and rest.startswith("("):
             words.append(word)
         elif word[0] == "'":
             words.append(repr(word[1:-1].replace("''", "'")))
         elif word[0].isalpha():
-            words.append(repr(known.get(word, "")))
+            words.append(repr(contexts.get(word, "")))
         else:
             words.append(_SIGNS.get(word, word))
     return eval(" ".join(words), dict(_FUNCTIONS))
 
 
-def filled(text: object, known: Mapping[str, Any]) -> str:
+def filled(text: object, contexts: Mapping[str, Any]) -> str:
     """Put values in the place of the expressions of a text."""
-    return re.sub(r"\$\{\{(.*?)\}\}", lambda found: _text(evaluated(found[1], known)), _text(text))
+    return re.sub(r"\$\{\{(.*?)\}\}", lambda match: _text(evaluated(match[1], contexts)), _text(text))
 
 
 def _text(value: object) -> str:
@@ -143,20 +143,20 @@ def _text(value: object) -> str:
 class Job:
     """Runs the steps of a job as GitHub does: `run` with bash, our own action by its steps, and uploads of files."""
 
-    def __init__(self, workspace: Path, known: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    def __init__(self, workspace: Path, contexts: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         self.workspace = workspace
-        self.known = dict(known)
+        self.contexts = dict(contexts)
         self.temporary = Path(tempfile.mkdtemp(dir=workspace.parent, prefix="runner-"))
         self.uploaded: dict[str, list[Path]] = {}
         self.summary = ""
-        self.said = ""
+        self.output = ""
         self._environment = {**environment, "RUNNER_TEMP": str(self.temporary)}
 
     def run(self, steps: Sequence[Mapping[str, Any]]) -> int:
         """Run steps until one fails, and return its status."""
         for step in steps:
             condition = str(step.get("if", "true")).removeprefix("${{").removesuffix("}}")
-            if not evaluated(condition, {**self.known, "true": True}):
+            if not evaluated(condition, {**self.contexts, "true": True}):
                 continue
             if "run" in step:
                 status = self._bash(step)
@@ -174,9 +174,9 @@ class Job:
         }
         for file in files.values():
             file.write_text("")
-        own = {name: filled(value, self.known) for name, value in step.get("env", {}).items()}
+        own = {name: filled(value, self.contexts) for name, value in step.get("env", {}).items()}
         shared = {
-            name.removeprefix("env."): str(value) for name, value in self.known.items() if name.startswith("env.")
+            name.removeprefix("env."): str(value) for name, value in self.contexts.items() if name.startswith("env.")
         }
         script = self.temporary / "step.sh"
         script.write_text(step["run"])
@@ -188,10 +188,10 @@ class Job:
             text=True,
             check=False,
         )
-        self.said += done.stdout + done.stderr
+        self.output += done.stdout + done.stderr
         for line in files["GITHUB_OUTPUT"].read_text().splitlines():
             name, _, value = line.partition("=")
-            self.known[f"steps.{step.get('id', '')}.outputs.{name}"] = value
+            self.contexts[f"steps.{step.get('id', '')}.outputs.{name}"] = value
         for line in files["GITHUB_PATH"].read_text().splitlines():
             self._environment["PATH"] = f"{line}{os.pathsep}{self._environment['PATH']}"
         self.summary += files["GITHUB_STEP_SUMMARY"].read_text()
@@ -201,36 +201,38 @@ class Job:
         action = load(ROOT / "action.yml")
         assert set(given) <= set(action["inputs"])
         inputs = {name: _text(entry["default"]) for name, entry in action["inputs"].items()}
-        inputs |= {name: filled(value, self.known) for name, value in given.items()}
-        inputs |= {name.removeprefix("test."): value for name, value in self.known.items() if name.startswith("test.")}
-        outside = self.known
+        inputs |= {name: filled(value, self.contexts) for name, value in given.items()}
+        inputs |= {
+            name.removeprefix("test."): value for name, value in self.contexts.items() if name.startswith("test.")
+        }
+        outside = self.contexts
         # the steps of an action see its inputs, and not the steps around it
-        self.known = {name: value for name, value in outside.items() if not name.startswith("steps.")}
-        self.known |= {f"inputs.{name}": value for name, value in inputs.items()}
+        self.contexts = {name: value for name, value in outside.items() if not name.startswith("steps.")}
+        self.contexts |= {f"inputs.{name}": value for name, value in inputs.items()}
         self._environment["GITHUB_ACTION_PATH"] = str(ROOT)
         status = self.run(action["runs"]["steps"])
-        self.known = outside
+        self.contexts = outside
         return status
 
     def _other(self, step: Mapping[str, Any]) -> int:
         """Do what an action of GitHub's does with files."""
         name, given = (
             step["uses"].partition("@")[0],
-            {k: filled(v, self.known) for k, v in step.get("with", {}).items()},
+            {k: filled(v, self.contexts) for k, v in step.get("with", {}).items()},
         )
         if name == "actions/upload-artifact":
             lines = given["path"].split()
             left_out = {path for line in lines if line[0] == "!" for path in Path("/").glob(line[2:])}
             wanted = [path for line in lines if line[0] != "!" for path in sorted(Path("/").glob(line[1:].rstrip("/")))]
-            found = [path for path in wanted if path not in left_out]
-            files = [file for path in found for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+            paths = [path for path in wanted if path not in left_out]
+            files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
             assert files, f"nothing to upload: {given['path']}"
             artifact = given.get("name", "")
             if given.get("archive") == "false":
                 (file,) = files
                 artifact = file.name
             self.uploaded[artifact] = files
-            self.known[f"steps.{step.get('id', '')}.outputs.artifact-url"] = f"https://example.org/{artifact}"
+            self.contexts[f"steps.{step.get('id', '')}.outputs.artifact-url"] = f"https://example.org/{artifact}"
         elif name == "actions/upload-pages-artifact":
             self.uploaded["github-pages"] = sorted((self.workspace / given["path"]).iterdir())
         else:

@@ -27,7 +27,7 @@ def summary(
     gpu_ns = int(100 * gpus * step_ns)
     shares = split or {"compute": 0.75, "host code": 0.25}
     groups = {name: "idle" if name == "host code" else "busy" for name in shares}
-    known = {
+    capture_row = {
         **dict.fromkeys((column.name for column in TABLES["captures"]), ""),
         **dict.fromkeys(("kernels", "kernel_ns", "copies", "copy_ns", "copied_bytes"), 0),
         "workload": "mlp",
@@ -50,7 +50,7 @@ def summary(
         for rule, gain in (causes or {}).items()
     ]
     frames = {
-        "captures": pd.DataFrame([known]),
+        "captures": pd.DataFrame([capture_row]),
         "split": pd.DataFrame(
             [(groups[name], name, int(share * gpu_ns), share * step_ns) for name, share in shares.items()],
             columns=["group", "category", "time_ns", "step_ns"],

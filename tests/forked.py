@@ -28,9 +28,9 @@ if {real!r} and (len(sys.argv) < 2 or sys.argv[1].startswith("-") and sys.argv[1
 with socket.socket(socket.AF_UNIX) as there:
     there.connect({place!r})
     streams = socket.SCM_RIGHTS, array.array("i", [0, 1, 2])
-    said = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
-    there.sendmsg([len(said).to_bytes(4, "big")], [(socket.SOL_SOCKET, *streams)])
-    there.sendall(said)
+    message = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
+    there.sendmsg([len(message).to_bytes(4, "big")], [(socket.SOL_SOCKET, *streams)])
+    there.sendall(message)
     status = int(there.recv(4))
 if status < 0:
     signal.signal(-status, signal.SIG_DFL)
@@ -87,12 +87,12 @@ def _answer(there: socket.socket, run: Run) -> NoReturn:
     """Run a call in a fork, and tell how it ended; end it if nobody waits for it any more."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     length, streams, _, _ = socket.recv_fds(there, 4, 3)
-    said = b""
-    while len(said) < int.from_bytes(length, "big"):
-        said += there.recv(1 << 20)
+    message = b""
+    while len(message) < int.from_bytes(length, "big"):
+        message += there.recv(1 << 20)
     if not (child := os.fork()):
         there.close()
-        words, folder, environment = json.loads(said)
+        words, folder, environment = json.loads(message)
         _begin(streams, words, folder, environment, run)
     for stream in streams:
         os.close(stream)

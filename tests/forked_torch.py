@@ -31,9 +31,9 @@ class _Finder(MetaPathFinder):
         module, spec = self.specs.get(fullname, (None, None))
         if not (module and spec) or _is_made(fullname, self.specs):
             return None
-        found = ModuleSpec(fullname, _Loader(module, self.specs), origin=spec.origin)
-        found.submodule_search_locations = spec.submodule_search_locations
-        return found
+        module_spec = ModuleSpec(fullname, _Loader(module, self.specs), origin=spec.origin)
+        module_spec.submodule_search_locations = spec.submodule_search_locations
+        return module_spec
 
 
 @dataclass

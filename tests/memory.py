@@ -30,5 +30,5 @@ def remembered(analysis: Analysis, timeline: Timeline) -> Result:
     about = hashlib.blake2b(_digests[profile] + pickle.dumps((analysis.entry.name, windows))).digest()
     if about not in _known:
         _known[about] = _run(analysis, timeline)
-    found = _known[about]
-    return found if found.table is None else replace(found, table=found.table.copy(deep=False))
+    result = _known[about]
+    return result if result.table is None else replace(result, table=result.table.copy(deep=False))

@@ -269,7 +269,7 @@ class _Machine:
         self.pending: list[_Operation] = []
         self.last: dict[Any, _Operation] = {}
         self.records: dict[tuple[int, int], tuple[int, _Operation | None]] = {}
-        self.told: defaultdict[tuple[int, int], list[_Operation]] = defaultdict(list)
+        self.awaited: defaultdict[tuple[int, int], list[_Operation]] = defaultdict(list)
         self.reductions: Counter[int] = Counter()
         self.posts: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
         self.correlations = 0
@@ -343,8 +343,8 @@ class _Machine:
 
     def _done(self, rank: int, now: float, stream: int | None = None) -> float | None:
         """Return when all that was launched by now has ended; None if that is not known yet."""
-        mine = [op for op in self.operations[rank] if op.launched <= now and stream in (None, op.stream)]
-        ends = [op.end for op in mine]
+        awaited = [op for op in self.operations[rank] if op.launched <= now and stream in (None, op.stream)]
+        ends = [op.end for op in awaited]
         return None if min(ends, default=0.0) < 0 else max(ends, default=0.0)
 
     def _synchronized(self, thread: _Execution, stream: int | None) -> float | None:
@@ -354,10 +354,10 @@ class _Machine:
         name = "cudaDeviceSynchronize" if stream is None else "cudaStreamSynchronize"
         after = self._called(thread, name, max(thread.clock, done) + RETURN_US)
         if stream is not None:
-            self._told_of(thread, stream)
+            self._add_sync(thread, stream)
         return after
 
-    def _told_of(self, thread: _Execution, stream: int, **columns: int) -> None:
+    def _add_sync(self, thread: _Execution, stream: int, **columns: int) -> None:
         """Add the row that says which stream the last call was about."""
         times = {"start_ns": 0, "end_ns": 0, "kind": 0}
         where = {"process": thread.columns["process"], "device": thread.gpu, "context": 1, "stream": stream}
@@ -374,9 +374,9 @@ class _Machine:
     def _followed(self, thread: _Execution, event: int, stream: int) -> float:
         # an event that was never recorded is nothing to wait for
         number, reason = self.records.get((thread.rank, event), (0, None))
-        self.told[thread.rank, stream] += [reason] if reason else []
+        self.awaited[thread.rank, stream] += [reason] if reason else []
         after = self._called(thread, "cudaStreamWaitEvent", thread.clock + CALL_US / 2)
-        self._told_of(thread, stream, event=event, record=number)
+        self._add_sync(thread, stream, event=event, record=number)
         return after
 
     def _launched(self, thread: _Execution, statement: Kernel | Graph | Copy | Reduce) -> float | None:
@@ -389,7 +389,7 @@ class _Machine:
             return None
         call = GRAPH_CALL_US if isinstance(statement, Graph) else getattr(statement, "call_us", CALL_US)
         over = max([thread.clock + call, *(op.end for op in full)])
-        self.told.pop((rank, statement.stream), None)
+        self.awaited.pop((rank, statement.stream), None)
         last = None
         for number, (letter, us, columns) in enumerate(_pieces(statement)):
             is_first = number == 0
@@ -420,7 +420,7 @@ class _Machine:
     def _follows(self, rank: int, statement: Kernel | Graph | Copy | Reduce) -> list[_Operation]:
         """Return what a launch follows: its stream, what that was told to follow, and the copy before in its way."""
         lanes = [(rank, statement.stream), *([(rank, statement.way)] if isinstance(statement, Copy) else [])]
-        return [*(self.last[lane] for lane in lanes if lane in self.last), *self.told[rank, statement.stream]]
+        return [*(self.last[lane] for lane in lanes if lane in self.last), *self.awaited[rank, statement.stream]]
 
     def _queue(self, operation: _Operation, statement: Statement) -> None:
         rank = operation.rank
@@ -451,9 +451,9 @@ class _Machine:
         """Return when an operation that has begun ends; -1 for a collective that waits for a rank."""
         if operation.meets < 0:
             return operation.start + operation.length
-        known = [op for some in self.operations.values() for op in some if op.meets == operation.meets]
-        begun = [op.start for op in known]
-        return max(begun) + operation.length if len(known) == self.ranks and min(begun) >= 0 else -1.0
+        parts = [op for some in self.operations.values() for op in some if op.meets == operation.meets]
+        begun = [op.start for op in parts]
+        return max(begun) + operation.length if len(parts) == self.ranks and min(begun) >= 0 else -1.0
 
     def profile(self, *, records: bool) -> Profile:
         """Return what a profiler recorded; without records of events, what streams wait for is unknown, too."""
@@ -472,10 +472,12 @@ class _Machine:
         recorded = _ns(CALL_US + self.added / 2)
         cost = {"kind": "launch", "added_ns": 1000 * self.added, "recorded_ns": recorded}
         kinds = ("launch", "copy", "memset", "wait", "event", "allocation", "other")
-        told = {name: self.rows[name] for name in ("syncs", "event_records")} if records else {}
-        told["collectives"] = self.rows["collectives"]
-        told["profiler_costs"] = [cost | {"kind": kind} for kind in kinds]
-        tables = {name: conform(name, pd.DataFrame(rows)) if rows else empty(name) for name, rows in told.items()}
+        rows_by_table = {name: self.rows[name] for name in ("syncs", "event_records")} if records else {}
+        rows_by_table["collectives"] = self.rows["collectives"]
+        rows_by_table["profiler_costs"] = [cost | {"kind": kind} for kind in kinds]
+        tables = {
+            name: conform(name, pd.DataFrame(rows)) if rows else empty(name) for name, rows in rows_by_table.items()
+        }
         return Profile({**drawn.tables, **tables}, environment=Environment(collector="nsys"))
 
 

@@ -67,10 +67,10 @@ A law is tested on these by `make test`, and on all captures by `make nightly`, 
 def of_laws(*patterns: str) -> "list[ParameterSet]":
     """Return the recorded files of a law as parameters; all but one of each kind are for `make nightly`."""
     # each file in `cases` has a test of its own: many are damaged
-    found = (path for pattern in patterns for path in DATA.rglob(pattern) if "cases" not in path.parts)
+    paths = (path for pattern in patterns for path in DATA.rglob(pattern) if "cases" not in path.parts)
     return [
         pytest.param(path, id=path.name, marks=[pytest.mark.nightly] * (path.name not in LAWS))
-        for path in sorted(found)
+        for path in sorted(paths)
     ]
 
 
@@ -129,9 +129,9 @@ def made_once(make: Callable[[], _Made], kept: Path) -> _Made:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not kept.exists():
             # one that is killed leaves no half of it
-            aside = kept.with_name(f"{kept.name}.new")
-            aside.write_bytes(pickle.dumps(make()))
-            aside.replace(kept)
+            temporary = kept.with_name(f"{kept.name}.new")
+            temporary.write_bytes(pickle.dumps(make()))
+            temporary.replace(kept)
     made: _Made = pickle.loads(kept.read_bytes())
     return made
 

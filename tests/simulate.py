@@ -166,7 +166,7 @@ def simulate(
     seed: int = SEED,
 ) -> Outcome:
     """Compare the two sides of many worlds; with `slower`, 20 kernels of the candidate are slower."""
-    wrong = gate = found = flags = 0
+    wrong = gate = right = flags = 0
     for number in range(worlds):
         random = np.random.default_rng([seed, runs, int(1000 * slower), int(interleaved), number])
         changed = CHANGED if slower else 0
@@ -177,11 +177,11 @@ def simulate(
         hits = flagged(comparison)
         wrong += bool(hits - names)
         gate += comparison.verdict in ("regressed", "improved")
-        found += len(hits & names)
+        right += len(hits & names)
         flags += len(hits)
     share = 100 / worlds
-    found_pct = found * share / CHANGED if slower else 0.0
-    return Outcome(wrong * share, gate * share, found_pct, 100 * (flags - found) / max(flags, 1))
+    found_pct = right * share / CHANGED if slower else 0.0
+    return Outcome(wrong * share, gate * share, found_pct, 100 * (flags - right) / max(flags, 1))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

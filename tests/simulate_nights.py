@@ -75,15 +75,15 @@ def main() -> None:
     for world, runs, (name, rule) in product((white, outliers), (1, 3), rules.items()):
         values = np.median(world(np.random.default_rng(1), (count, NIGHTS, runs)), axis=2)
         false = sum(map(len, alarms(rule, values))) / count
-        found = []
+        lines = []
         for size in SIZES:
             moved = alarms(rule, np.where(np.arange(NIGHTS) >= STEP, size, 1.0) * values)
             first = (min((at for at, place in each if abs(place - STEP) <= NEAR), default=0) for each in moved)
             delays = [night - STEP for night in first if night]
-            found.append(
+            lines.append(
                 f"{np.median(delays):.0f}, {np.quantile(delays, 0.9):.0f} nights, {1 - len(delays) / count:.0%}"
             )
-        print(f"| {world.__name__} | {runs} | {name} | {false:.2f} | {' | '.join(found)} |", flush=True)
+        print(f"| {world.__name__} | {runs} | {name} | {false:.2f} | {' | '.join(lines)} |", flush=True)
 
 
 if __name__ == "__main__":

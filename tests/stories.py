@@ -197,8 +197,10 @@ def _accumulation() -> Story:
     )
     reduces = (Reduce(220), Reduce(180))
     each_time = (*micro(*reduces) * 4, *optimizer)
-    once = (*micro() * 3, *micro(*reduces), *optimizer)
-    return Story(steps(each_time, each_time), ("repeated_reduction", "exposed_communication"), steps(once, once))
+    reduced_once = (*micro() * 3, *micro(*reduces), *optimizer)
+    return Story(
+        steps(each_time, each_time), ("repeated_reduction", "exposed_communication"), steps(reduced_once, reduced_once)
+    )
 
 
 def _tensor_parallel() -> Story:

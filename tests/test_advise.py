@@ -57,33 +57,33 @@ def replayed(**changes: Any) -> Result:
 
 def what_if(*rows: dict[str, Any]) -> Result:
     usual = {"caller": "", "time_ns": 1e6, "order": None, "after_ns": None}
-    known = [{**usual, "gain_ns": row["gain_pct"] and row["gain_pct"] * 1e5, **row} for row in rows]
-    return result(WHAT_IF.name, pd.DataFrame(known, columns=WHAT_IF.column_names))
+    complete = [{**usual, "gain_ns": row["gain_pct"] and row["gain_pct"] * 1e5, **row} for row in rows]
+    return result(WHAT_IF.name, pd.DataFrame(complete, columns=WHAT_IF.column_names))
 
 
-def said(*rows: dict[str, Any], **changes: Any) -> tuple[Finding, ...]:
+def advise_on(*rows: dict[str, Any], **changes: Any) -> tuple[Finding, ...]:
     return advise([result(GPU_TIME.name, gpu_table(25.0)), replayed(**changes), what_if(*rows)])
 
 
-def test_nothing_is_said_of_a_gpu_that_is_kept_busy() -> None:
+def test_nothing_is_reported_about_a_gpu_that_is_kept_busy() -> None:
     assert advised(Timeline(draw(BUSY))) == ()
 
 
 def test_a_finding_names_cause_place_and_cost() -> None:
-    (found,) = said({**KEPT_WAITING, "gain_pct": 60.0})
-    assert (found.rule, found.severity, found.source) == ("host_code", "advice", WHAT_IF.name)
-    assert found.title == "The GPU waits for host code in `load`: 6.000 ms of the 10.00 ms of each step"
-    assert "With the fix, a step takes 4.000 ms ± " in found.detail
+    (finding,) = advise_on({**KEPT_WAITING, "gain_pct": 60.0})
+    assert (finding.rule, finding.severity, finding.source) == ("host_code", "advice", WHAT_IF.name)
+    assert finding.title == "The GPU waits for host code in `load`: 6.000 ms of the 10.00 ms of each step"
+    assert "With the fix, a step takes 4.000 ms ± " in finding.detail
     # of ten repetitions
-    assert found.gain_ns == 60e6
-    assert found.gain_pct == 60.0
+    assert finding.gain_ns == 60e6
+    assert finding.gain_pct == 60.0
 
 
 def test_a_gain_may_be_off_by_what_is_unexplained_and_by_half_of_the_profilers_cost_that_is_left() -> None:
     """The profiler adds a sixth of a step: of what is gained, that part is gained too, whatever it is."""
     for gain_pct, left in ((20.0, "8.000 ms ± 766.7 µs"), (60.0, "4.000 ms ± 433.3 µs")):
-        (found,) = said({**KEPT_WAITING, "gain_pct": gain_pct})
-        assert f"With the fix, a step takes {left} without the profiler." in found.detail
+        (finding,) = advise_on({**KEPT_WAITING, "gain_pct": gain_pct})
+        assert f"With the fix, a step takes {left} without the profiler." in finding.detail
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_what_a_rank_waits_for_alone_comes_first_unless_a_gain_is_larger(
 
 
 def test_without_repetitions_it_is_about_the_window() -> None:
-    (found,) = said({**GRAPH, "gain_pct": 60.0}, repetitions=0, of_repetitions=0)
-    assert found.title.endswith("(400 launches in all): 6.000 ms of the 10.00 ms of the window")
+    (finding,) = advise_on({**GRAPH, "gain_pct": 60.0}, repetitions=0, of_repetitions=0)
+    assert finding.title.endswith("(400 launches in all): 6.000 ms of the 10.00 ms of the window")
 
 
 @pytest.mark.parametrize(
@@ -116,24 +116,24 @@ def test_without_repetitions_it_is_about_the_window() -> None:
     [("launch_bound", 69.5, "launches"), ("exposed_communication", 17.0, "collectives"), ("wait", 1.0, "wait")],
 )
 def test_evidence_says_what_was_counted_and_what_was_simulated(rule: str, cases: float, noun: str) -> None:
-    (found,) = said({**GRAPH, "rule": rule, "cases": cases, "gain_pct": 60.0})
-    assert found.evidence[0] == f"In step: {cases:.3g} {noun} per step, 1.000 ms in total, as profiled"
-    assert found.evidence[-1] == "The simulation of a step without any change differs from the measurement by +0.5 %"
+    (finding,) = advise_on({**GRAPH, "rule": rule, "cases": cases, "gain_pct": 60.0})
+    assert finding.evidence[0] == f"In step: {cases:.3g} {noun} per step, 1.000 ms in total, as profiled"
+    assert finding.evidence[-1] == "The simulation of a step without any change differs from the measurement by +0.5 %"
 
 
 @pytest.mark.parametrize("row", [KEPT_WAITING, GRAPH, COPY])
 def test_of_the_start_up_no_advice_is_for_a_loop(row: dict[str, Any]) -> None:
     tables = [result(GPU_TIME.name, gpu_table(25.0)), replayed(repetitions=0, of_repetitions=0)]
     then = {**row, "rule": "loading", "path": "then", "gain_pct": 40.0, "order": 2, "after_ns": 1e6}
-    found = advise([*tables, what_if({**row, "gain_pct": 60.0, "order": 1}, then)], is_start_up=True)
-    for said_of in found:
-        assert said_of.remedy.startswith("One-time cost")
-        assert said_of.action == ""
-        assert not re.search("loop|each step|Then: |DataLoader|compile\\(", said_of.detail + said_of.remedy)
+    findings = advise([*tables, what_if({**row, "gain_pct": 60.0, "order": 1}, then)], is_start_up=True)
+    for finding in findings:
+        assert finding.remedy.startswith("One-time cost")
+        assert finding.action == ""
+        assert not re.search("loop|each step|Then: |DataLoader|compile\\(", finding.detail + finding.remedy)
 
 
-def test_of_the_whole_run_what_happens_before_the_loop_is_said_to_happen_once() -> None:
-    (early,) = said({**KEPT_WAITING, "gain_pct": 60.0})
+def test_of_the_whole_run_what_happens_before_the_loop_is_reported_to_happen_once() -> None:
+    (early,) = advise_on({**KEPT_WAITING, "gain_pct": 60.0})
     longer = replace(early, gain_ns=2 * (early.gain_ns or 0))
     elsewhere = replace(early, cause="The GPU waits for host code in `other`")
     first, second, third = advise_on_whole((early, longer, elsewhere), (early,))
@@ -145,64 +145,64 @@ def test_of_the_whole_run_what_happens_before_the_loop_is_said_to_happen_once() 
 
 def test_the_function_that_runs_is_part_of_the_place_and_all_of_it_outside_of_ranges() -> None:
     inside = {**KEPT_WAITING, "function": "augment (data.py:12)", "gain_pct": 60.0}
-    (found,) = said(inside)
-    assert "host code in `load` (`augment` in data.py:12): " in found.title
-    (found,) = said({**inside, "path": "(no range)"})
-    assert "host code in `augment (data.py:12)`: " in found.title
-    (found,) = said({**inside, "path": "(no range)", "function": ""})
-    assert "host code outside all NVTX ranges: " in found.title
+    (finding,) = advise_on(inside)
+    assert "host code in `load` (`augment` in data.py:12): " in finding.title
+    (finding,) = advise_on({**inside, "path": "(no range)"})
+    assert "host code in `augment (data.py:12)`: " in finding.title
+    (finding,) = advise_on({**inside, "path": "(no range)", "function": ""})
+    assert "host code outside all NVTX ranges: " in finding.title
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_gain_that_is_not_worth_it_is_not_said(rule: Any) -> None:
+def test_a_gain_that_is_not_worth_it_is_not_reported(rule: Any) -> None:
     row = {**COPY, "rule": rule.name}
-    assert said({**row, "gain_pct": rule.worth_pct - 0.1}) == ()
-    (found,) = said({**row, "gain_pct": rule.worth_pct})
-    assert found.title
-    assert found.detail
-    assert found.remedy
-    assert "{" not in found.title
+    assert advise_on({**row, "gain_pct": rule.worth_pct - 0.1}) == ()
+    (finding,) = advise_on({**row, "gain_pct": rule.worth_pct})
+    assert finding.title
+    assert finding.detail
+    assert finding.remedy
+    assert "{" not in finding.title
 
 
 def test_causes_are_ranked_by_their_gains_and_graphs_count_for_less() -> None:
     rows = ({**GRAPH, "gain_pct": 50.0}, {**COPY, "gain_pct": 30.0}, {**KEPT_WAITING, "gain_pct": 10.0})
-    assert [found.rule for found in said(*rows)] == ["pageable_copy", "launch_bound", "host_code"]
+    assert [finding.rule for finding in advise_on(*rows)] == ["pageable_copy", "launch_bound", "host_code"]
 
 
-def test_of_remedies_that_gain_the_same_time_the_best_is_said() -> None:
+def test_of_remedies_that_gain_the_same_time_the_best_is_reported() -> None:
     wait = {**KEPT_WAITING, "rule": "wait", "name": "cudaDeviceSynchronize"}
-    assert [found.rule for found in said({**wait, "gain_pct": 30.0}, {**KEPT_WAITING, "gain_pct": 40.0})] == [
+    assert [finding.rule for finding in advise_on({**wait, "gain_pct": 30.0}, {**KEPT_WAITING, "gain_pct": 40.0})] == [
         "host_code"
     ]
     elsewhere = {**wait, "path": "step / log", "gain_pct": 30.0}
-    assert len(said(elsewhere, {**KEPT_WAITING, "gain_pct": 40.0})) == 2
+    assert len(advise_on(elsewhere, {**KEPT_WAITING, "gain_pct": 40.0})) == 2
 
 
 def test_no_gain_is_promised_where_the_replay_is_not_trusted() -> None:
-    assert said({**KEPT_WAITING, "gain_pct": float("nan"), "gain_ns": float("nan")}) == ()
+    assert advise_on({**KEPT_WAITING, "gain_pct": float("nan"), "gain_ns": float("nan")}) == ()
 
 
 def test_the_error_grows_with_what_is_not_known() -> None:
     errors = []
     for changes in ({}, {"unexplained_pct": 5.0}, {"unexplained_pct": 5.0, "replayed_ns": 20e6}):
-        (found,) = said({**KEPT_WAITING, "gain_pct": 60.0}, **changes)
-        errors.append(found.detail.partition("± ")[2])
+        (finding,) = advise_on({**KEPT_WAITING, "gain_pct": 60.0}, **changes)
+        errors.append(finding.detail.partition("± ")[2])
     assert len(set(errors)) == 3
 
 
 def test_the_first_finding_says_how_to_go_on() -> None:
     first = {**KEPT_WAITING, "gain_pct": 60.0, "order": 1, "after_ns": 4e6}
     then = {**GRAPH, "gain_pct": 20.0, "order": 2, "after_ns": 2.5e6}
-    found = said(first, then)
-    assert "Then: use a CUDA graph in `step` (2.500 ms left)." in found[0].detail
-    assert "Then: " not in found[1].detail
+    findings = advise_on(first, then)
+    assert "Then: use a CUDA graph in `step` (2.500 ms left)." in findings[0].detail
+    assert "Then: " not in findings[1].detail
 
 
 def test_a_cuda_graph_is_first_only_if_it_gains_much_more() -> None:
     graph, load = {**GRAPH, "gain_pct": 40.0}, {**KEPT_WAITING, "gain_pct": 30.0}
     other = {**COPY, "gain_pct": 10.0}
-    assert [found.rule for found in said(other, graph, load)] == ["host_code", "launch_bound", "pageable_copy"]
-    assert said(other, {**graph, "gain_pct": 80.0}, load)[0].rule == "launch_bound"
+    assert [finding.rule for finding in advise_on(other, graph, load)] == ["host_code", "launch_bound", "pageable_copy"]
+    assert advise_on(other, {**graph, "gain_pct": 80.0}, load)[0].rule == "launch_bound"
 
 
 def test_evidence_is_of_the_critical_path_of_the_place() -> None:
@@ -212,11 +212,11 @@ def test_evidence_is_of_the_critical_path_of_the_place() -> None:
         {**path, "path": "step / load", "time_pct": 61.0, "step_ns": 6e6},
     ]
     tables = (result(GPU_TIME.name, gpu_table(25.0)), result(CRITICAL_PATH.name, pd.DataFrame(rows)))
-    (found,) = advise([*tables, replayed(), what_if({**KEPT_WAITING, "gain_pct": 60.0})])
-    assert "host code in step / load, 6.000 ms per step, 61.0 % of the window" in found.evidence[1]
+    (finding,) = advise([*tables, replayed(), what_if({**KEPT_WAITING, "gain_pct": 60.0})])
+    assert "host code in step / load, 6.000 ms per step, 61.0 % of the window" in finding.evidence[1]
 
 
-def test_what_could_not_be_checked_is_said_with_the_reason() -> None:
+def test_what_could_not_be_checked_is_reported_with_the_reason() -> None:
     names = {rule.name for rule in RULES}
     assert unchecked_rules([result(WHAT_IF.name, None, unavailable="no calls"), replayed()]) == dict.fromkeys(
         names, "no calls"
@@ -236,21 +236,24 @@ def test_what_could_not_be_checked_is_said_with_the_reason() -> None:
 )
 def test_what_gains_refer_to_has_its_name(family: str, repetitions: int, of: str) -> None:
     changes = {"family": family, "repetitions": repetitions, "of_repetitions": repetitions}
-    (found,) = said({**GRAPH, "gain_pct": 60.0}, **changes)
-    assert found.title.endswith(f"6.000 ms of the 10.00 ms {of}")
+    (finding,) = advise_on({**GRAPH, "gain_pct": 60.0}, **changes)
+    assert finding.title.endswith(f"6.000 ms of the 10.00 ms {of}")
 
 
 def test_what_happens_once_has_a_remedy_of_its_own() -> None:
     row = {**KEPT_WAITING, "rule": "compilation", "name": "cuModuleLoadData", "gain_pct": 60.0}
-    (often,), (once,) = said(row), said(row, repetitions=0, of_repetitions=0, family="")
-    assert ("Compile once" in often.remedy, once.remedy.startswith("One-time cost")) == (True, True)
+    (often,), (single,) = advise_on(row), advise_on(row, repetitions=0, of_repetitions=0, family="")
+    assert ("Compile once" in often.remedy, single.remedy.startswith("One-time cost")) == (True, True)
 
 
 def test_attention_that_cudnn_compiles_has_its_own_fix() -> None:
     row = {**KEPT_WAITING, "rule": "compilation", "name": "cuLibraryLoadData", "gain_pct": 60.0}
-    (found,), (other,) = said({**row, "kernels": "cudnn_generated_sdpa\nx"}), said({**row, "kernels": "x\ncudnn"})
-    assert ("enable_cudnn_sdp(False)" in found.remedy, "cudnn_sdp" in other.remedy) == (True, False)
-    assert found.kernels == ("cudnn_generated_sdpa", "x")
+    (finding,), (other,) = (
+        advise_on({**row, "kernels": "cudnn_generated_sdpa\nx"}),
+        advise_on({**row, "kernels": "x\ncudnn"}),
+    )
+    assert ("enable_cudnn_sdp(False)" in finding.remedy, "cudnn_sdp" in other.remedy) == (True, False)
+    assert finding.kernels == ("cudnn_generated_sdpa", "x")
 
 
 @pytest.mark.parametrize(
@@ -262,8 +265,8 @@ def test_attention_that_cudnn_compiles_has_its_own_fix() -> None:
 )
 def test_host_code_of_a_data_loader_has_its_own_fix(loader: str, action: str, fix: str) -> None:
     row = {**KEPT_WAITING, "path": f"step / enumerate(DataLoader)#{loader}.__next__ / collate", "gain_pct": 60.0}
-    (found,) = said(row)
-    assert (found.action, found.remedy.startswith(fix)) == (action, True)
+    (finding,) = advise_on(row)
+    assert (finding.action, finding.remedy.startswith(fix)) == (action, True)
 
 
 def test_advice_on_compilation_says_why_torch_compile_compiled_again() -> None:
@@ -275,22 +278,22 @@ def test_advice_on_compilation_says_why_torch_compile_compiled_again() -> None:
         | {"reason": "the size of `x` in dimension 1 changes", "fix": "torch._dynamo.mark_dynamic(x, 1)"},
     ]
     compiled = result(COMPILATIONS.name, pd.DataFrame(rows))
-    (found,) = advise([what_if(row), replayed(), compiled])
+    (finding,) = advise([what_if(row), replayed(), compiled])
     assert (
         "torch.compile compiled `scale (train.py:3)` again in 12 of 14 steps, 5.000 ms in total: the size of `x` in "
-        "dimension 1 changes." in found.detail
+        "dimension 1 changes." in finding.detail
     )
-    assert found.remedy.startswith("torch._dynamo.mark_dynamic(x, 1). Compile once")
+    assert finding.remedy.startswith("torch._dynamo.mark_dynamic(x, 1). Compile once")
     # graphs that are recorded again, but neither the first record nor the tuning of kernels
     again = {"reason": GRAPH_RECORDED_AGAIN, "fix": "copy", "total_ns": 6_000_000, "compilations": 3, "steps": 3}
     first = [
         {**again, "reason": reason, "fix": "", "total_ns": 9_000_000} for reason in (GRAPH_RECORDED, KERNELS_TUNED)
     ]
     compiled = result(COMPILATIONS.name, pd.DataFrame([{**common, **each} for each in (*first, again)]))
-    (found,) = advise([what_if(row), replayed(), compiled])
+    (finding,) = advise([what_if(row), replayed(), compiled])
     assert (
         "torch.compile worked on `scale (train.py:3)` in 3 of 14 steps, 6.000 ms for the recording alone: its CUDA"
-        in found.detail
+        in finding.detail
     )
 
 
@@ -303,7 +306,7 @@ def test_tables_that_a_report_lacks_read_as_empty() -> None:
 
 
 def test_the_training_loop_has_its_causes(recorded: Recorded) -> None:
-    rules = [found.rule for found in recorded.report("train").findings if found.severity == "advice"]
+    rules = [finding.rule for finding in recorded.report("train").findings if finding.severity == "advice"]
     assert rules[:2] == ["tensor_cores", "pageable_copy"]
 
 
@@ -326,9 +329,9 @@ def test_decoding_of_few_sequences_reads_all_weights(
         {"name": [name, "softmax"], "total_ns": [share_pct * window_ns // 100, 1], "instances": [30, 1]}
     ).assign(avg_ns=[avg_us * 1000, 1.0])
     times = pd.DataFrame({"device": [0], "window_ns": [window_ns]})
-    found = advise([result("cuda_gpu_kern_sum", kernels), result("gpu_time", times)])
-    assert [each.rule for each in found] == ["memory_bound_decode"] * is_decode
-    assert all(each.gain_pct is None for each in found)
+    findings = advise([result("cuda_gpu_kern_sum", kernels), result("gpu_time", times)])
+    assert [each.rule for each in findings] == ["memory_bound_decode"] * is_decode
+    assert all(each.gain_pct is None for each in findings)
 
 
 SDPA = "aten::scaled_dot_product_attention"
@@ -351,18 +354,18 @@ QUERIES = "[32, 12, 512, 64], [32, 12, 512, 64], [32, 12, 512, 64]"
     ],
 )
 def test_a_mask_for_each_sample_means_padding(name: str, mask: str, *, is_padded: bool) -> None:
-    def said_with(*calls: int) -> list[Finding]:
+    def advise_on_calls(*calls: int) -> list[Finding]:
         operators = pd.DataFrame(
             {"name": name, "calls": calls, "shapes": [f"[{QUERIES}, {each}, [], []]" for each in (mask, "[]")]}
         )
         return [*advise([result(CPU_OP_SHAPES.name, operators)])]
 
-    found = said_with(24, 24)
-    assert [each.rule for each in found] == ["padding"] * is_padded
-    assert [each.gain_pct for each in found] == [None] * is_padded
-    assert said_with(23, 24) == []
+    findings = advise_on_calls(24, 24)
+    assert [each.rule for each in findings] == ["padding"] * is_padded
+    assert [each.gain_pct for each in findings] == [None] * is_padded
+    assert advise_on_calls(23, 24) == []
     if is_padded:
-        assert found[0].evidence == (f"{SDPA} with a mask of {mask[1:-1].replace(', ', '×')}: 24 calls",)
+        assert findings[0].evidence == (f"{SDPA} with a mask of {mask[1:-1].replace(', ', '×')}: 24 calls",)
 
 
 @pytest.mark.parametrize(
@@ -390,9 +393,9 @@ def test_larger_steps_come_before_gains_that_are_much_smaller_than_those_of_each
     """Four times as much in twice the time is half per item, which counts like a gain of 15 %."""
     wait = {**KEPT_WAITING, "rule": "wait", "gain_pct": gain_pct}
     room = {"times": 4, "blocks": 192, "filled_pct": 18.2, "multiprocessors": 132, "larger_ns": 20e6}
-    found = said(wait, unprofiled_ns=10e6, **room)
-    assert [each.rule for each in found] == rules
-    (larger,) = (each for each in found if each.rule == "small_batch")
+    findings = advise_on(wait, unprofiled_ns=10e6, **room)
+    assert [each.rule for each in findings] == rules
+    (larger,) = (each for each in findings if each.rule == "small_batch")
     assert larger.gain_pct is None
     assert larger.title.endswith(
         "with 4 times the work, each step would take 20.00 ms instead of 10.00 ms, 50 % less per item"
@@ -409,15 +412,15 @@ def test_one_sample_is_never_padded() -> None:
 def test_what_occurs_in_one_step_only_promises_nothing_for_each() -> None:
     def rules(in_steps_pct: float, steps: int) -> list[str]:
         row = {**KEPT_WAITING, "gain_pct": 40.0, "in_steps_pct": in_steps_pct}
-        return [found.rule for found in said(row, repetitions=steps, of_repetitions=steps)]
+        return [finding.rule for finding in advise_on(row, repetitions=steps, of_repetitions=steps)]
 
     assert rules(10.0, 10) == ["occurred_once"]
     assert rules(20.0, 10) == ["host_code"]
-    (note,) = said({**KEPT_WAITING, "gain_pct": 40.0, "in_steps_pct": 10.0, "time_ns": 2e6})
+    (note,) = advise_on({**KEPT_WAITING, "gain_pct": 40.0, "in_steps_pct": 10.0, "time_ns": 2e6})
     assert note.severity == "info"
     assert note.title.endswith(" in one step: 20.00 ms")
     # few steps do not show how often it occurs
     assert rules(25.0, 4) == ["host_code"]
-    (found,) = said({**KEPT_WAITING, "gain_pct": 40.0, "in_steps_pct": 20.0, "time_ns": 2e6})
-    assert " in 1 of 5 steps: " in found.title
-    assert "It takes 10.00 ms each time." in found.detail
+    (finding,) = advise_on({**KEPT_WAITING, "gain_pct": 40.0, "in_steps_pct": 20.0, "time_ns": 2e6})
+    assert " in 1 of 5 steps: " in finding.title
+    assert "It takes 10.00 ms each time." in finding.detail

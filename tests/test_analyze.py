@@ -58,12 +58,12 @@ def capture(name: str, recorded: Recorded) -> Profile:
 
 def holds(column: Column, values: "pd.Series[Any]") -> bool:
     """Whether values are of a column's type; missing ones are of every type."""
-    known = values.dropna().infer_objects()
-    if not len(known):
+    present = values.dropna().infer_objects()
+    if not len(present):
         return True
     if column.type == "text":
-        return all(isinstance(value, str) for value in pd.unique(known))
-    return pd.api.types.is_integer_dtype(known) or (column.type == "number" and pd.api.types.is_float_dtype(known))
+        return all(isinstance(value, str) for value in pd.unique(present))
+    return pd.api.types.is_integer_dtype(present) or (column.type == "number" and pd.api.types.is_float_dtype(present))
 
 
 def row(table: pd.DataFrame, **where: object) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def test_one_graph_launch_is_one_launch_whatever_it_contains() -> None:
     assert whole == graph
 
 
-def test_launches_without_a_recorded_call_are_kept_and_said() -> None:
+def test_launches_without_a_recorded_call_are_kept_and_reported() -> None:
     profile = draw("cpu  LL......\ns7   ..aa.bb.")
     table = launch_overhead(profile)
     assert row(table.frame, name="b")["execution_total_ns"] == 2000
@@ -131,8 +131,8 @@ def test_the_call_of_an_operation_is_the_first_with_its_id(calls: list[int], lau
     numbered = {
         name: conform(name, frame.assign(correlation=pd.array(of[name], "Int64"))) for name, frame in frames.items()
     }
-    found = launching_calls(Profile({**drawn.tables, **numbered}))[: len(launched)]
-    assert found.tolist() == [calls.index(each) if each in calls and each >= 0 else -1 for each in launched]
+    numbered_calls = launching_calls(Profile({**drawn.tables, **numbered}))[: len(launched)]
+    assert numbered_calls.tolist() == [calls.index(each) if each in calls and each >= 0 else -1 for each in launched]
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
@@ -284,11 +284,11 @@ def test_joining_launches_adds_no_row_and_loses_none(capture: Profile) -> None:
 def test_every_operation_is_matched_with_a_call_of_its_process_and_id(capture: Profile) -> None:
     calls, call = capture.table("api_calls"), Timeline(capture).operations.call
     operations = pd.concat([capture.table(name)[["process", "correlation"]] for name in GPU_TABLES], ignore_index=True)
-    known = call >= 0
-    matched = calls.iloc[call[known]].reset_index(drop=True)
+    has_call = call >= 0
+    matched = calls.iloc[call[has_call]].reset_index(drop=True)
     for key in ("process", "correlation"):
-        assert (operations[key][known].reset_index(drop=True) == matched[key]).all()
-    unmatched = operations[~known].merge(calls, on=["process", "correlation"])
+        assert (operations[key][has_call].reset_index(drop=True) == matched[key]).all()
+    unmatched = operations[~has_call].merge(calls, on=["process", "correlation"])
     assert unmatched.empty
 
 
@@ -436,17 +436,17 @@ def test_trust_says_when_only_the_cpu_of_a_program_that_uses_the_gpu_was_recorde
 
 def lossy(timeline: Timeline) -> Timeline:
     text = ["Not all CUDA events might have been collected.", "Profiling started due to cudaProfilerStart API."]
-    said = conform("diagnostics", pd.DataFrame({"time_ns": 1, "severity": ["warning", "info"], "text": text}))
-    return Timeline(Profile({**timeline.profile.tables, "diagnostics": said}))
+    diagnostics = conform("diagnostics", pd.DataFrame({"time_ns": 1, "severity": ["warning", "info"], "text": text}))
+    return Timeline(Profile({**timeline.profile.tables, "diagnostics": diagnostics}))
 
 
-def test_lost_events_are_only_said_when_launches_lack_their_work() -> None:
+def test_lost_events_are_only_reported_when_launches_lack_their_work() -> None:
     assert trust(lossy(draw("cpu  L.L...\ns7   ..a..b"))) == ()
     (finding,) = trust(lossy(draw("cpu  L.L...\ns7   ..a...")))
     assert finding.rule == "lost_events"
     assert finding.detail.startswith("No GPU work is recorded for 1 of 2 launch calls.")
-    (unsaid,) = trust(draw("cpu  L.L...\ns7   ..a..."))
-    assert unsaid == finding
+    (inferred,) = trust(draw("cpu  L.L...\ns7   ..a..."))
+    assert inferred == finding
     (nothing,) = trust(lossy(draw("cpu  ......")))
     assert (nothing.rule, nothing.title) == ("lost_events", "No GPU work was saved")
 

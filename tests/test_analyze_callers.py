@@ -43,8 +43,8 @@ def test_a_driver_call_inside_a_runtime_call_is_not_outermost_whatever_their_ord
     inner["end_ns"] -= [1000, 0]
     for parts in ([outer, inner], [inner, outer]):
         calls = conform("api_calls", pd.concat(parts))
-        found = outermost(Timeline(Profile({**profile.tables, "api_calls": calls})), np.arange(4))
-        assert calls["layer"].iloc[found].tolist() == ["runtime", "runtime"]
+        callers = outermost(Timeline(Profile({**profile.tables, "api_calls": calls})), np.arange(4))
+        assert calls["layer"].iloc[callers].tolist() == ["runtime", "runtime"]
 
 
 def test_calls_of_two_threads_do_not_contain_one_another() -> None:

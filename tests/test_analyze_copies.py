@@ -63,8 +63,8 @@ def test_a_rate_is_compared_with_what_the_operation_crosses(letter: str, changes
 
 def test_what_the_driver_says_of_memory_goes_before_what_is_published() -> None:
     profile = draw("cpu  C...\ns7   ..MM")
-    said, published = (peak_pct(with_gpus(profile, "NVIDIA H200", bandwidth=b)) for b in (2_400_000_000_000, None))
-    assert said == pytest.approx(2 * published)
+    reported, published = (peak_pct(with_gpus(profile, "NVIDIA H200", bandwidth=b)) for b in (2_400_000_000_000, None))
+    assert reported == pytest.approx(2 * published)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_call_that_copies_in_two_pieces_waits_once() -> None:
     assert table[["count", "total_bytes", "copy_ns", "cpu_ns"]].to_numpy().tolist() == [[2, 2048, 8000, 4000]]
 
 
-def test_pageable_copies_whose_call_is_lost_are_kept_and_said() -> None:
+def test_pageable_copies_whose_call_is_lost_are_kept_and_reported() -> None:
     table = slow_copies(Timeline(draw("cpu  ....\ns7   .HH.")))
     assert table.frame["pid"].isna().all()
     assert table.frame.drop(columns="pid").to_numpy().tolist() == [

@@ -78,12 +78,14 @@ def test_launches_of_a_real_capture_add_up_to_their_table(recorded: Recorded, na
     timeline = Timeline(recorded.profile(name))
     phases = launch_phases(timeline).frame
     expected = phases[phases["figure"].isin([API, LATENCY])]
-    found = launch_latencies(timeline).frame
+    table = launch_latencies(timeline).frame
     for figure in (API, LATENCY):
         for device in expected["device"].unique():
-            mine, theirs = (t[(t["device"] == device) & (t["figure"] == figure)][SUMS].sum() for t in (found, expected))
-            assert mine.tolist() == theirs.tolist()
-    assert found["count"].sum() == expected["count"].sum()
+            actual, theirs = (
+                t[(t["device"] == device) & (t["figure"] == figure)][SUMS].sum() for t in (table, expected)
+            )
+            assert actual.tolist() == theirs.tolist()
+    assert table["count"].sum() == expected["count"].sum()
 
 
 def test_latency_is_counted_where_the_stream_was_empty() -> None:
@@ -92,7 +94,7 @@ def test_latency_is_counted_where_the_stream_was_empty() -> None:
     assert table[["figure", *SUMS]].to_numpy().tolist() == [[API, 2, 4000], [LATENCY, 1, 4000]]
 
 
-def test_a_launch_before_its_own_call_is_in_no_class_and_said() -> None:
+def test_a_launch_before_its_own_call_is_in_no_class_and_reported() -> None:
     table = launch_latencies(Timeline(draw("cpu  ...LL...L..\ns7   .aaaa....b.")))
     assert table.frame[["figure", *SUMS]].to_numpy().tolist() == [
         [API, 1, 1000],

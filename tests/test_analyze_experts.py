@@ -27,10 +27,10 @@ ATTENTION_NS = 400_000
 def layers(work: Sequence[Sequence[int]], *, count: int = 2, step: int = 0) -> list[Program]:
     """Return a step of each rank: attention, tokens to experts, their work, and back; `work[rank][place]` in ns."""
     programs: list[Program] = []
-    for mine in work:
+    for times in work:
         ops: list[Op] = []
         for layer in range(count):
-            spent = mine[(step * count + layer) % len(mine)]
+            spent = times[(step * count + layer) % len(times)]
             got = BYTES * spent // 1_000_000
             ops += [Op(work=ATTENTION_NS), Op(meets="9", name="all_to_all", gives=BYTES, gets=got), Op(work=spent)]
             ops += [Op(meets="9", name="all_to_all", gives=got, gets=BYTES)]
@@ -59,13 +59,13 @@ def length_of(work: Sequence[Sequence[int]]) -> float:
 @examples(10)
 @given(st.lists(st.integers(200_000, 3_000_000), min_size=2, max_size=4))
 def test_what_ranks_get_and_compute_is_what_was_drawn(work: list[int]) -> None:
-    found = table([[spent] for spent in work])
-    assert found["calls"].tolist() == pytest.approx([4] * len(work), abs=0.5)
-    assert found["between_ns"].to_numpy() == pytest.approx(2 * np.array(work), rel=0.1)
-    assert found["between_pct"].to_numpy() == pytest.approx(100 * np.array(work) / np.mean(work), rel=0.05)
+    frame = table([[spent] for spent in work])
+    assert frame["calls"].tolist() == pytest.approx([4] * len(work), abs=0.5)
+    assert frame["between_ns"].to_numpy() == pytest.approx(2 * np.array(work), rel=0.1)
+    assert frame["between_pct"].to_numpy() == pytest.approx(100 * np.array(work) / np.mean(work), rel=0.05)
     # back comes what was given
     got = (BYTES + np.array([BYTES * spent // 1_000_000 for spent in work])) / 2
-    assert found["received_bytes"].to_numpy() == pytest.approx(got, rel=0.05)
+    assert frame["received_bytes"].to_numpy() == pytest.approx(got, rel=0.05)
 
 
 def test_an_all_to_all_is_one_collective_though_each_rank_gives_another_size() -> None:
@@ -79,14 +79,14 @@ def test_an_all_to_all_is_one_collective_though_each_rank_gives_another_size() -
 
 def test_a_rank_whose_experts_are_chosen_more_often_is_named() -> None:
     work = [[1_000_000], [1_000_000], [2_200_000], [1_000_000]]
-    found = advised(work)
-    assert "lone_rank" not in found
-    finding = found["uneven_experts"]
+    findings = advised(work)
+    assert "lone_rank" not in findings
+    finding = findings["uneven_experts"]
     assert finding.title.startswith("Rank 2 has more expert work")
     before, after = length_of(work), length_of([[1_300_000]] * 4)
     assert finding.gain_pct == pytest.approx(100 * (before - after) / before, abs=2)
     # attention takes as long on all
-    assert "straggler" not in found
+    assert "straggler" not in findings
 
 
 @pytest.mark.parametrize("most", [2, 3])
@@ -120,8 +120,8 @@ def test_an_all_to_all_made_of_sends_and_receives_is_one() -> None:
         for _ in range(STEPS)
     ]
     parts = played([[step[rank] for step in programs] for rank in ranks])
-    found = communication(Timeline(merge_ranks(parts)))
-    assert set(found["name"]) == {"all_to_all"}
-    assert found.groupby("collective")["device"].nunique().eq(4).all()
-    assert sorted(set(found["bytes"])) == [4, 8, 12, 16]
-    assert messages(found).empty
+    table = communication(Timeline(merge_ranks(parts)))
+    assert set(table["name"]) == {"all_to_all"}
+    assert table.groupby("collective")["device"].nunique().eq(4).all()
+    assert sorted(set(table["bytes"])) == [4, 8, 12, 16]
+    assert messages(table).empty

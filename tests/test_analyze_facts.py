@@ -14,7 +14,7 @@ from tests.recorded import Recorded
 from tests.timeline import PROCESS, draw
 
 CaptureFile = Callable[[str], Path]
-SAID = "Not all CUDA events might have been collected."
+NOT_ALL = "Not all CUDA events might have been collected."
 BEGIN, END = "cudaStreamBeginCapture_v10000", "cudaStreamEndCapture_v10000"
 
 
@@ -38,13 +38,13 @@ def capturing(picture: str) -> dict[str, pd.DataFrame]:
     return named(draw(picture), cudaMalloc=BEGIN, cudaFree=END)
 
 
-def said(tables: Mapping[str, pd.DataFrame], *texts: str) -> dict[str, pd.DataFrame]:
+def with_messages(tables: Mapping[str, pd.DataFrame], *texts: str) -> dict[str, pd.DataFrame]:
     rows = pd.DataFrame({"time_ns": 1, "severity": "warning", "text": texts})
     return {**tables, "diagnostics": conform("diagnostics", rows)}
 
 
 @pytest.mark.parametrize("name", ["graph", "graph_node"])
-def test_lost_kernels_of_a_program_that_captures_graphs_are_said(recorded: Recorded, name: str) -> None:
+def test_lost_kernels_of_a_program_that_captures_graphs_are_reported(recorded: Recorded, name: str) -> None:
     tables = recorded.profile(name).tables
     assert rules(tables) == []
     for some in (tables["kernels"].head(100), tables["kernels"].iloc[::2]):
@@ -71,16 +71,16 @@ def test_launches_of_other_threads_count_unless_all_of_them_go_into_the_capture(
 
 def test_what_the_profiler_says_is_a_banner_unless_a_capture_range_explains_it() -> None:
     tables = draw("cpu  L.L...\ns7   ..a..b").tables
-    (doubt,) = findings(said(tables, SAID))
+    (doubt,) = findings(with_messages(tables, NOT_ALL))
     assert (doubt.rule, doubt.title) == ("lost_events", "The profiler reports that events may be missing")
-    assert findings(said(tables, SAID, "Profiling started due to cudaProfilerStart API invoked.")) == []
-    assert findings(said(named(draw("cpu  L.A\ns7   ..a"), cudaMalloc="cuProfilerStart"), SAID)) == []
-    (lost,) = findings(said(draw("cpu  L.L...\ns7   ..a").tables, SAID))
+    assert findings(with_messages(tables, NOT_ALL, "Profiling started due to cudaProfilerStart API invoked.")) == []
+    assert findings(with_messages(named(draw("cpu  L.A\ns7   ..a"), cudaMalloc="cuProfilerStart"), NOT_ALL)) == []
+    (lost,) = findings(with_messages(draw("cpu  L.L...\ns7   ..a").tables, NOT_ALL))
     assert lost.title == "The profiler lost events"
 
 
 @pytest.mark.parametrize("name", ["train", "ddp2", "everything"])
-def test_copies_that_vanished_are_said(recorded: Recorded, name: str) -> None:
+def test_copies_that_vanished_are_reported(recorded: Recorded, name: str) -> None:
     tables = recorded.profile(name).tables
     (lost,) = findings({**tables, "memory_ops": empty("memory_ops")})
     assert lost.rule == "lost_events"
@@ -95,47 +95,47 @@ def test_copies_into_a_stream_capture_need_no_work() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1000])
-def test_calls_that_vanished_are_said(recorded: Recorded, rows: int) -> None:
+def test_calls_that_vanished_are_reported(recorded: Recorded, rows: int) -> None:
     tables = recorded.profile("train").tables
     (lost,) = findings({**tables, "api_calls": tables["api_calls"].head(rows)})
     assert lost.rule == "lost_calls"
     assert f"of {1224 + 92:,} GPU operations" in lost.detail
 
 
-def test_calls_that_were_not_traced_are_not_said_to_be_lost() -> None:
+def test_calls_that_were_not_traced_are_not_reported_as_lost() -> None:
     tables = draw("cpu  L\ns7   .a").tables
     assert rules({name: table for name, table in tables.items() if name != "api_calls"}) == []
 
 
-def test_work_of_unknown_calls_is_not_said_to_be_lost(recorded: Recorded) -> None:
+def test_work_of_unknown_calls_is_not_reported_as_lost(recorded: Recorded) -> None:
     tables = recorded.profile("train").tables
     kernels = conform("kernels", tables["kernels"].assign(process=None))
     assert rules({**tables, "kernels": kernels}) == ["lost_calls"]
 
 
 @pytest.mark.parametrize(("by_ns", "expected"), [(900_000, []), (1_100_000, ["early_work"])])
-def test_work_that_starts_before_its_launch_is_said(by_ns: int, expected: list[str]) -> None:
+def test_work_that_starts_before_its_launch_is_reported(by_ns: int, expected: list[str]) -> None:
     tables = draw("cpu  LL.LL.\ns7   ..a..b").tables
     calls = tables["api_calls"]
     # the lead is 2 us
     later = calls[["start_ns", "end_ns"]] + [by_ns + 2000] * 2
-    found = findings({**tables, "api_calls": calls.assign(**later)})
-    assert [finding.rule for finding in found] == expected
-    assert all(finding.detail.startswith("2 of 2 start more than 1 ms before") for finding in found)
+    advice = findings({**tables, "api_calls": calls.assign(**later)})
+    assert [finding.rule for finding in advice] == expected
+    assert all(finding.detail.startswith("2 of 2 start more than 1 ms before") for finding in advice)
 
 
-@pytest.mark.parametrize(("missing", "found"), [(2, []), (3, ["lost_events"])])
-def test_two_in_a_hundred_launching_calls_may_lack_their_work(missing: int, found: list[str]) -> None:
+@pytest.mark.parametrize(("missing", "expected"), [(2, []), (3, ["lost_events"])])
+def test_two_in_a_hundred_launching_calls_may_lack_their_work(missing: int, expected: list[str]) -> None:
     tables = draw(f"cpu  {'L.' * 100}\ns7   {'.a' * 100}").tables
     kept = tables["kernels"].drop(index=range(40, 40 + missing)).reset_index(drop=True)
-    assert rules({**tables, "kernels": kept}) == found
+    assert rules({**tables, "kernels": kept}) == expected
 
 
-@pytest.mark.parametrize(("missing", "found"), [(2, []), (3, ["lost_calls"])])
-def test_two_in_a_hundred_kernels_may_lack_their_call(missing: int, found: list[str]) -> None:
+@pytest.mark.parametrize(("missing", "expected"), [(2, []), (3, ["lost_calls"])])
+def test_two_in_a_hundred_kernels_may_lack_their_call(missing: int, expected: list[str]) -> None:
     tables = draw(f"cpu  {'L.' * 100}\ns7   {'.a' * 100}").tables
     kept = tables["api_calls"].drop(index=range(40, 40 + missing)).reset_index(drop=True)
-    assert rules({**tables, "api_calls": kept}) == found
+    assert rules({**tables, "api_calls": kept}) == expected
 
 
 # -- calls without work that lost none --------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_sets_and_copies_of_nothing_return_at_once_and_lost_no_work(
     assert rules(timed(calls, work=range(100, 245), kernels=range(100))) == expected
 
 
-def test_sets_that_lost_their_work_are_said_where_sets_of_nothing_are_too() -> None:
+def test_sets_that_lost_their_work_are_reported_where_sets_of_nothing_are_too() -> None:
     calls = [*loop((LAUNCH, 5_000), times=100), *loop((SET, 2_900), times=145), *loop((SET, 300), times=235)]
     (lost,) = findings(timed(calls, work=range(100, 200), kernels=range(100)))
     assert lost.detail.startswith("No GPU work is recorded for 45 of 145 copy or memset calls.")
@@ -215,11 +215,11 @@ def test_copies_from_host_to_host_in_every_step_lost_no_work() -> None:
         lambda at: 100 <= at < 700 or 3_000 <= at < 3_600,
     ],
 )
-def test_stretches_of_lost_events_are_said_beside_copies_from_host_to_host(lost: Callable[[int], bool]) -> None:
+def test_stretches_of_lost_events_are_reported_beside_copies_from_host_to_host(lost: Callable[[int], bool]) -> None:
     assert "lost_events" in rules(host_to_host(lost=lost))
 
 
-def test_copies_that_lack_their_work_in_one_stretch_are_said_though_every_kernel_is_there() -> None:
+def test_copies_that_lack_their_work_in_one_stretch_are_reported_though_every_kernel_is_there() -> None:
     calls = loop((COPY, 4_000), (LAUNCH, 5_000), times=3_660)
     launching = range(1, len(calls), 2)
     assert rules(timed(calls, work=[*range(0, 3_720, 2)], kernels=launching)) == ["lost_events"]
@@ -228,7 +228,7 @@ def test_copies_that_lack_their_work_in_one_stretch_are_said_though_every_kernel
 
 
 def test_what_the_profiler_says_it_lost_is_not_explained_by_copies_on_the_host() -> None:
-    (lost,) = findings(said(host_to_host(), SAID))
+    (lost,) = findings(with_messages(host_to_host(), NOT_ALL))
     assert lost.title == "The profiler lost events"
 
 
@@ -242,7 +242,7 @@ def cut(picture: str, *, calls: slice, operations: slice) -> dict[str, pd.DataFr
 QUEUED = "cpu  LLLLLLLLLL".replace("L", "L.") + "\ns7   " + "".join(f"....{name}" for name in "abcdefghij")
 
 
-def test_clean_edges_of_a_cut_capture_are_said_to_be_a_cut_and_not_a_loss() -> None:
+def test_clean_edges_of_a_cut_capture_are_reported_as_a_cut_and_not_a_loss() -> None:
     tables = cut(QUEUED, calls=slice(2, 10), operations=slice(0, 6))
     (finding,) = trust(Timeline(Profile(tables)))
     assert (finding.rule, finding.severity) == ("cut_capture", "info")
@@ -265,5 +265,5 @@ def test_edges_that_are_not_clean_on_both_sides_are_a_loss(
 
 
 def test_a_cut_does_not_explain_what_the_profiler_says_it_lost() -> None:
-    tables = said(cut(QUEUED, calls=slice(2, 10), operations=slice(0, 6)), SAID)
+    tables = with_messages(cut(QUEUED, calls=slice(2, 10), operations=slice(0, 6)), NOT_ALL)
     assert rules(tables) == ["lost_events", "lost_calls"]

@@ -48,7 +48,7 @@ def test_gaps_at_the_ends_of_the_window_have_one_neighbor() -> None:
     ]
 
 
-def test_the_share_of_the_cause_is_said() -> None:
+def test_the_share_of_the_cause_is_reported() -> None:
     ((cause, share),) = found("cpu  L..AAA..L\ns7   aa........b", "cause", "cause_pct")
     assert (cause, share) == ("allocation and free", pytest.approx(100 * 3 / 8))
 
@@ -114,8 +114,8 @@ def test_gaps_of_real_captures_are_the_longest_idle_pieces(recorded: Recorded, n
     timeline = Timeline(recorded.profile(name))
     gaps, totals = gpu_gaps(timeline).frame, gpu_time(timeline).frame
     for device, idle in zip(totals["device"], totals["idle_ns"], strict=True):
-        mine = gaps[gaps["device"] == device]
-        assert len(mine) <= LONGEST
-        assert mine["gap_ns"].is_monotonic_decreasing
-        assert mine["gap_ns"].sum() <= idle
+        of_device = gaps[gaps["device"] == device]
+        assert len(of_device) <= LONGEST
+        assert of_device["gap_ns"].is_monotonic_decreasing
+        assert of_device["gap_ns"].sum() <= idle
     assert (gaps["time_ns"] + gaps["gap_ns"] <= timeline.window.length_ns).all()

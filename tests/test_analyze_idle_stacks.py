@@ -79,7 +79,7 @@ def test_each_sample_in_idle_time_stands_for_the_distance_of_two() -> None:
     )
 
 
-def test_samples_stand_for_no_more_than_the_time_of_their_cause_and_the_rest_is_said() -> None:
+def test_samples_stand_for_no_more_than_the_time_of_their_cause_and_the_rest_is_reported() -> None:
     timeline = drawn(python_samples=samples(dict.fromkeys((3, 13, 23, 33), "main")))
     assert found(timeline) == {
         (HOST, "main"): 10,
@@ -100,9 +100,9 @@ def test_a_sampler_that_misses_turns_still_covers_the_time_and_one_that_pauses_d
 
 
 def test_the_thread_that_launches_next_counts_if_it_runs_python() -> None:
-    mine = samples(dict.fromkeys(range(3, 38, 2), "mine"))
+    own = samples(dict.fromkeys(range(3, 38, 2), "mine"))
     other = samples(dict.fromkeys(range(3, 38, 2), "other"), thread=9)
-    assert {stack for _, stack in found(drawn(python_samples=mine + other))} == {"mine"}
+    assert {stack for _, stack in found(drawn(python_samples=own + other))} == {"mine"}
     assert {stack for _, stack in found(drawn(python_samples=other))} == {NOTHING}
 
 
@@ -230,9 +230,9 @@ def test_each_gpu_has_the_stacks_of_its_own_process() -> None:
 def test_a_capture_without_stacks_says_how_to_get_them() -> None:
     (analysis,) = ANALYSES
     profile = Profile(drawn().profile.tables, missing={"python_samples": "Python was not sampled"})
-    found = analysis.run(Timeline(profile))
-    assert found.table is None
-    assert "Python was not sampled" in found.unavailable
+    result = analysis.run(Timeline(profile))
+    assert result.table is None
+    assert "Python was not sampled" in result.unavailable
     table = idle_stacks(drawn(python_samples=[], python_functions=[]))
     assert table.frame.empty
     assert table.notes == ("only library functions of Python were recorded, or too few samples",)

@@ -29,8 +29,8 @@ def capture(request: pytest.FixtureRequest, recorded: Recorded) -> Profile:
 def figures(picture: Profile | str, *, device: int = 0) -> dict[tuple[str, str], tuple[int, int]]:
     """Count and total in microseconds by figure and by first or steady."""
     table = launch_phases(Timeline(draw(picture) if isinstance(picture, str) else picture)).frame
-    mine = table[table["device"] == device]
-    rows = mine[["figure", "launch", "count", "total_ns"]].itertuples(index=False)
+    of_device = table[table["device"] == device]
+    rows = of_device[["figure", "launch", "count", "total_ns"]].itertuples(index=False)
     return {(figure, launch): (count, total // 1000) for figure, launch, count, total in rows}
 
 
@@ -163,7 +163,7 @@ def test_only_launches_whose_work_begins_in_the_window_count() -> None:
     assert figures(picture) == {(API, "steady"): (1, 1), (LATENCY, "steady"): (1, 1)}
 
 
-def test_launches_without_a_recorded_call_are_said_and_in_no_figure() -> None:
+def test_launches_without_a_recorded_call_are_reported_and_in_no_figure() -> None:
     table = launch_phases(Timeline(draw("cpu  L.....\ns7   .a..b.")))
     assert table.frame["count"].tolist() == [1, 1]
     assert table.notes == ("1 of 2 launches have no recorded API call and are not in these figures.",)
@@ -252,12 +252,12 @@ def test_every_launch_with_a_call_has_an_api_time_and_either_waited_or_did_not(c
     timeline = Timeline(capture)
     window, launches = timeline.window, timeline.launches
     inside = launches["start_ns"].between(window.start_ns, window.end_ns, inclusive="left")
-    known = launches[inside & (launches["call"] >= 0)].groupby("device").size()
+    with_call = launches[inside & (launches["call"] >= 0)].groupby("device").size()
     counts = launch_phases(timeline).frame.pivot_table(
         index="device", columns="figure", values="count", aggfunc="sum", fill_value=0
     )
-    assert known.sum() == 0 or counts[API].tolist() == known.tolist()
-    assert known.sum() == 0 or counts[API].equals(counts.drop(columns=API).sum(axis=1))
+    assert with_call.sum() == 0 or counts[API].tolist() == with_call.tolist()
+    assert with_call.sum() == 0 or counts[API].equals(counts.drop(columns=API).sum(axis=1))
 
 
 def test_launch_idle_time_and_the_split_agree(capture: Profile) -> None:

@@ -109,17 +109,19 @@ def test_a_transposed_copy_fetches_what_nobody_reads(recorded: Recorded) -> None
     # 241 µs; 2 × 134 MB at the rate of the other kernels take 63
     assert 241.5 * (1 - first["gain_pct"] / 100) == pytest.approx(63, rel=0.2)
     assert set(rows["rule"][1:]) == {"", "at_roof"}
-    assert [(said.rule, said.severity) for said in advised(Timeline(recorded.profile("measure.ncu-rep")))] == [
+    assert [(finding.rule, finding.severity) for finding in advised(Timeline(recorded.profile("measure.ncu-rep")))] == [
         ("uncoalesced", "advice"),
         ("at_roof", "info"),
     ]
 
 
-def test_a_memory_at_its_peak_is_not_said_to_be_the_end_where_its_sectors_were_not_measured(recorded: Recorded) -> None:
+def test_a_memory_at_its_peak_is_not_reported_as_the_end_where_its_sectors_were_not_measured(
+    recorded: Recorded,
+) -> None:
     ends = "so only doing less work helps"
-    for page, is_said in (("measure.raw.csv", True), ("measure.details.csv", False)):
-        (said,) = (one for one in advised(Timeline(recorded.profile(page))) if one.rule == "at_roof")
-        assert (ends in said.detail, "was not measured" in said.detail) == (is_said, not is_said)
+    for page, is_measured in (("measure.raw.csv", True), ("measure.details.csv", False)):
+        (finding,) = (one for one in advised(Timeline(recorded.profile(page))) if one.rule == "at_roof")
+        assert (ends in finding.detail, "was not measured" in finding.detail) == (is_measured, not is_measured)
 
 
 def test_advice_on_replays_names_the_kernel_its_limit_and_what_it_could_save(recorded: Recorded) -> None:
@@ -188,7 +190,7 @@ def test_without_metrics_nothing_is_known() -> None:
         ("my_matmul_kernel", {DRAM: 98.0}, "at_roof"),
     ],
 )
-def test_products_in_fp32_are_told_by_name_and_by_instructions(name: str, more: Any, rule: str) -> None:
+def test_products_in_fp32_are_identified_by_name_and_by_instructions(name: str, more: Any, rule: str) -> None:
     assert found(alone(launch(name, {**BUSY_FP32, **_PEAKS, **more})))["rule"] == rule
 
 

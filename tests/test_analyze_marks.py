@@ -83,7 +83,7 @@ def test_marks_alone_are_a_capture() -> None:
     assert rows(profile, "name", "first_ns") == [["x", 0], ["y", 3000]]
 
 
-def test_no_mark_and_no_tracing_are_told_apart() -> None:
+def test_no_mark_and_no_tracing_are_distinguished() -> None:
     none = result(Profile({"marks": empty("marks")}))
     assert none.table is not None
     assert none.rows.empty

@@ -59,7 +59,7 @@ def test_what_changes_at_one_moment_counts_together() -> None:
     assert row.peak_bytes == 100
 
 
-def test_memory_from_before_the_capture_shows_when_it_is_freed_and_is_said() -> None:
+def test_memory_from_before_the_capture_shows_when_it_is_freed_and_is_reported() -> None:
     table = memory_usage(recorded(allocating([(10, 20), (20, -100), (30, 50)])))
     (row,) = table.frame.itertuples()
     assert (row.peak_bytes, row.end_bytes) == (100, 50)

@@ -136,8 +136,8 @@ def test_calls_with_other_shapes_types_or_work_are_rows_of_their_own() -> None:
                  ["c10::Half"] * 3 + ["Scalar"] * 2, ["", "", "", "0.", causal])
         for start, causal in ((0, "False"), (3, "True"), (6, "False"))
     ]  # fmt: skip
-    found = rows(recorded("cpu  L..L..L..\ns7   .mm.m..mm", *attention))
-    assert [(row["work_flop"], row["calls"]) for row in found] == [(4 * 2 * 64 * 64 * 8, 2), (4 * 2 * 32 * 65 * 8, 1)]
+    records = rows(recorded("cpu  L..L..L..\ns7   .mm.m..mm", *attention))
+    assert [(row["work_flop"], row["calls"]) for row in records] == [(4 * 2 * 64 * 64 * 8, 2), (4 * 2 * 32 * 65 * 8, 1)]
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_a_product_of_unknown_operations_may_be_bound_by_arithmetic() -> None:
     assert (math.isnan(row["work_flop"]), row["bound"]) == (True, "")
 
 
-def test_long_lists_of_tensors_are_told_by_their_sums() -> None:
+def test_long_lists_of_tensors_are_identified_by_their_sums() -> None:
     given = operator("aten::cat", 0, 2, [[[16, 16]] * 40, []], ["TensorList", "Scalar"], ["", "0"])
     assert alone(recorded("cpu  L..\ns7   .e", given))["shapes"] == "[40 tensors of 10,240]"
     few = operator("aten::cat", 0, 2, [[[16, 16], []], []], ["TensorList", "Scalar"], ["", "0"])
@@ -379,9 +379,9 @@ kinds = st.lists(st.sampled_from(["float", "c10::Half", "long int", "Scalar", ""
 @examples(300)
 @given(st.sampled_from(sorted(_FORMULAS)), texts, kinds.map(json.dumps) | texts, values | texts)
 def test_arguments_that_make_no_sense_are_unknown(name: str, shapes: str, types: str, inputs: str) -> None:
-    found = operator_work(f"aten::{name}", shapes, types, inputs, element="float")
-    assert isinstance(found, OperatorWork)
-    for amount in (found.flop, found.data_bytes):
+    work = operator_work(f"aten::{name}", shapes, types, inputs, element="float")
+    assert isinstance(work, OperatorWork)
+    for amount in (work.flop, work.data_bytes):
         assert amount is None or 0 <= amount < 1 << 63
 
 
@@ -404,9 +404,9 @@ def test_arguments_that_make_no_sense_are_unknown(name: str, shapes: str, types:
     ],
 )
 def test_shapes_that_do_not_fit_are_unknown(name: str, shapes: str) -> None:
-    found = operator_work(name, shapes, '["float","float"]', '["",""]')
-    assert found is not None
-    assert found[:2] == (None, None)
+    work = operator_work(name, shapes, '["float","float"]', '["",""]')
+    assert work is not None
+    assert work[:2] == (None, None)
 
 
 def test_what_is_no_operator_of_pytorch_is_not_known() -> None:
@@ -417,9 +417,9 @@ def test_what_is_no_operator_of_pytorch_is_not_known() -> None:
 
 def test_more_operations_than_a_column_holds_are_unknown() -> None:
     most = 1 << 24
-    found = operator_work("aten::mm", json.dumps([[most, most], [most, most]]), '["float","float"]', '["",""]')
-    assert found is not None
-    assert found.flop is None
+    work = operator_work("aten::mm", json.dumps([[most, most], [most, most]]), '["float","float"]', '["",""]')
+    assert work is not None
+    assert work.flop is None
 
 
 def test_the_program_for_a_gpu_host_compares_and_judges() -> None:

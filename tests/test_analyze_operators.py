@@ -163,12 +163,12 @@ def test_operators_in_the_format_that_autograd_had_before_kineto_are_those_of_to
     with (DATA / f"events_{version}.csv").open(newline="") as file:
         expected = {row["key"]: row for row in csv.DictReader(file)}
     profile = read(DATA / f"events_{version}.json.gz")
-    found = table(profile)
+    figures = table(profile)
 
-    assert len(found) > 60
+    assert len(figures) > 60
     assert profile.findings == ()
     assert set(profile.table("ranges")["name"]) >= {"forward", "backward"}
-    for name, (calls, total_ns, own_ns) in found.items():
+    for name, (calls, total_ns, own_ns) in figures.items():
         torch = expected[name]
         assert calls == int(torch["count"])
         assert total_ns == pytest.approx(float(torch["cpu_time_total"]) * 1000, abs=calls)
@@ -195,11 +195,11 @@ def test_calls_and_times_of_operators_are_those_of_the_torch_that_is_here(tmp_pa
         with torch.profiler.record_function("mine"):
             torch.nn.functional.linear(values, values).to(torch.float64)
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
-    found = table(read(tmp_path / "trace.json"))
-    events = {event.key: event for event in profiler.key_averages() if event.key in found}
+    figures = table(read(tmp_path / "trace.json"))
+    events = {event.key: event for event in profiler.key_averages() if event.key in figures}
     assert "aten::div" in events
-    assert {name: calls for name, (calls, _, _) in found.items()} == {name: events[name].count for name in found}
-    for name, (_, total_ns, own_ns) in found.items():
+    assert {name: calls for name, (calls, _, _) in figures.items()} == {name: events[name].count for name in figures}
+    for name, (_, total_ns, own_ns) in figures.items():
         assert total_ns == pytest.approx(events[name].cpu_time_total * 1000, abs=1)
         assert own_ns == pytest.approx(events[name].self_cpu_time_total * 1000, abs=1)
 
@@ -228,22 +228,22 @@ def operator(name: str, start: float, duration: float, **changes: object) -> Eve
 def test_an_operator_that_only_calls_itself_is_one_call(
     tmp_path: Path, inside: list[Event], calls: int, total_ns: int
 ) -> None:
-    found = table(read(write(tmp_path, operator("aten::mul", 11, 20), *inside)))
-    assert found["aten::mul"][:2] == (calls, total_ns)
-    assert sum(own for _, _, own in found.values()) <= 28_000
+    figures = table(read(write(tmp_path, operator("aten::mul", 11, 20), *inside)))
+    assert figures["aten::mul"][:2] == (calls, total_ns)
+    assert sum(own for _, _, own in figures.values()) <= 28_000
 
 
 def test_an_empty_operator_at_the_end_of_another_is_outside(tmp_path: Path) -> None:
-    found = table(read(write(tmp_path, operator("aten::mul", 11, 20), operator("aten::mul", 31, 0))))
+    figures = table(read(write(tmp_path, operator("aten::mul", 11, 20), operator("aten::mul", 31, 0))))
 
-    assert found["aten::mul"] == (2, 20_000, 20_000)
+    assert figures["aten::mul"] == (2, 20_000, 20_000)
 
 
 def test_operators_that_torch_leaves_out_are_left_out(tmp_path: Path) -> None:
     inside = [operator("aten::is_leaf", 12, 5), operator("aten::to", 13, 2)]
-    found = table(read(write(tmp_path, operator("aten::mul", 11, 20), *inside)))
+    figures = table(read(write(tmp_path, operator("aten::mul", 11, 20), *inside)))
 
-    assert found == {"aten::mul": (1, 20_000, 18_000), "aten::to": (1, 2_000, 2_000)}
+    assert figures == {"aten::mul": (1, 20_000, 18_000), "aten::to": (1, 2_000, 2_000)}
 
 
 def launch(start: float, number: int, **changes: object) -> Event:
@@ -310,8 +310,8 @@ def test_every_kernel_has_the_operator_that_kineto_links_it_with(name: str) -> N
 
 
 def events_of(path: Path) -> list[Event]:
-    found: list[Event] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    return found
+    rows: list[Event] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    return rows
 
 
 def test_allocations_belong_to_all_operators_that_run(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_floating_point_operations_are_computed_from_shapes(
     assert frame["flops"].tolist() == [flops]
 
 
-def test_without_shapes_there_are_no_operators_by_shape_and_that_is_said(tmp_path: Path) -> None:
+def test_without_shapes_there_are_no_operators_by_shape_and_that_is_reported(tmp_path: Path) -> None:
     result = shapes(Timeline(read(write(tmp_path, operator("aten::mm", 5, 3)))))
 
     assert result.frame.empty
@@ -409,8 +409,8 @@ def as_torch_nests(rows: list[dict[str, Any]]) -> dict[int, int]:
     own = {number: row["end_ns"] - row["start_ns"] for number, row in enumerate(rows)}
     for thread in {row["thread"] for row in rows}:
         stack: list[int] = []
-        mine = [number for number, row in enumerate(rows) if row["thread"] == thread]
-        for number in sorted(mine, key=lambda number: (rows[number]["start_ns"], -rows[number]["end_ns"])):
+        of_thread = [number for number, row in enumerate(rows) if row["thread"] == thread]
+        for number in sorted(of_thread, key=lambda number: (rows[number]["start_ns"], -rows[number]["end_ns"])):
             start, end = rows[number]["start_ns"], rows[number]["end_ns"]
             while stack and (start >= rows[stack[-1]]["end_ns"] or end > rows[stack[-1]]["end_ns"]):
                 stack.pop()

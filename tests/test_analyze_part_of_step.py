@@ -17,7 +17,7 @@ BEFORE, AFTER = Kernel(5, name="void at::native::embedding"), Kernel(5, name="vo
 
 
 def titles(*body: Statement, style: str = "", name: str = "") -> list[str]:
-    """Return what is said of a program, whose range `around` has this style and name."""
+    """Return the titles of the findings on a program, whose range `around` has this style and name."""
     return [each.title for each in part_of_step(Timeline(styled(captured(Thread(body)), style, name)))]
 
 
@@ -33,9 +33,9 @@ def styled(profile: Profile, style: str, name: str) -> Profile:
 
 def test_layers_in_one_call_of_a_model_are_no_steps() -> None:
     body = within("around", *LAYER * 12)
-    said = ["A repetition is a part of a step of the program, such as a layer"]
-    assert titles(body, style=MODULE) == said
-    assert titles(body, name="ProfilerStep") == said
+    expected = ["A repetition is a part of a step of the program, such as a layer"]
+    assert titles(body, style=MODULE) == expected
+    assert titles(body, name="ProfilerStep") == expected
     assert titles(body) == []
     # a few repetitions before the call are of something else
     assert titles(*LAYER * 2, within("around", *LAYER * 12), style=MODULE) == []
@@ -43,8 +43,8 @@ def test_layers_in_one_call_of_a_model_are_no_steps() -> None:
 
 def test_named_layers_are_called_steps_and_are_none() -> None:
     layers = within("around", *(within("layer", *LAYER),) * 12)
-    said = ["`layer`, in this report a step, is a part of a step of the program, such as a layer"]
-    assert titles(layers, style=MODULE) == said
+    expected = ["`layer`, in this report a step, is a part of a step of the program, such as a layer"]
+    assert titles(layers, style=MODULE) == expected
     assert titles(layers) == []
     # three calls are a loop
     assert titles(*(layers,) * 2, style=MODULE) == []
@@ -52,12 +52,12 @@ def test_named_layers_are_called_steps_and_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "is_said"),
+    ("before", "after", "is_hinted"),
     [((BEFORE,), (AFTER,), True), ((BEFORE,), (), False), ((), (AFTER,), False), ((), (), False)],
 )
-def test_other_kernels_on_both_sides_are_a_hint(before: Body, after: Body, *, is_said: bool) -> None:
-    said = ["A repetition may be a part of a step of the program, such as a layer"] * is_said
-    assert titles(*before, *LAYER * 12, *after) == said
+def test_other_kernels_on_both_sides_are_a_hint(before: Body, after: Body, *, is_hinted: bool) -> None:
+    expected = ["A repetition may be a part of a step of the program, such as a layer"] * is_hinted
+    assert titles(*before, *LAYER * 12, *after) == expected
     # not of programs whose kernels are their own
     plain = tuple(Kernel(5, name=name) for name in "abcdef") * 12
     assert titles(*(Kernel(5, name=f"x{n}") for n in range(len(before))), *plain, *(Kernel(5, name="y"),)) == []

@@ -30,13 +30,13 @@ def table(programs: Sequence[Program], name: str = "pipeline_stages") -> pd.Data
 
 @pytest.mark.parametrize("schedule", [all_then_all, in_turns])
 def test_even_stages_have_the_bubble_of_the_formula(schedule: object) -> None:
-    found = table(schedule(EVEN, 8))  # type: ignore[operator]
-    assert found["rank"].tolist() == found["stage"].tolist() == [0, 1, 2, 3]
-    assert set(found["microbatches"]) == {8}
-    assert found["even_pct"].tolist() == pytest.approx([100 * 3 / 11] * 4)
+    frame = table(schedule(EVEN, 8))  # type: ignore[operator]
+    assert frame["rank"].tolist() == frame["stage"].tolist() == [0, 1, 2, 3]
+    assert set(frame["microbatches"]) == {8}
+    assert frame["even_pct"].tolist() == pytest.approx([100 * 3 / 11] * 4)
     # messages take time, too
-    assert found["bubble_pct"].tolist() == pytest.approx([100 * 3 / 11] * 4, abs=5)
-    assert found["work_ns"].tolist() == pytest.approx([8 * 3_000_000] * 4, rel=0.02)
+    assert frame["bubble_pct"].tolist() == pytest.approx([100 * 3 / 11] * 4, abs=5)
+    assert frame["work_ns"].tolist() == pytest.approx([8 * 3_000_000] * 4, rel=0.02)
 
 
 @examples(15)
@@ -54,13 +54,13 @@ def test_stages_work_as_long_as_was_drawn_whatever_their_ranks_are(
         programs[ranks[stage]] = [
             Op(work=op.work, to=tuple(ranks[to] for to in op.to), of=tuple(ranks[of] for of in op.of)) for op in program
         ]
-    found = table(programs)
-    assert found["rank"].tolist() == ranks
-    assert set(found["microbatches"]) == {microbatches}
+    frame = table(programs)
+    assert frame["rank"].tolist() == ranks
+    assert set(frame["microbatches"]) == {microbatches}
     drawn = [microbatches * (forward + backward) for forward, backward in stages]
     # nothing but hops from kernel to kernel is neither work nor communication
-    assert found["work_ns"].to_numpy() == pytest.approx(np.array(drawn), abs=HOP_NS * 6 * microbatches + HOP_NS)
-    assert (found["waited_ns"] <= found["step_ns"] - found["work_ns"]).all()
+    assert frame["work_ns"].to_numpy() == pytest.approx(np.array(drawn), abs=HOP_NS * 6 * microbatches + HOP_NS)
+    assert (frame["waited_ns"] <= frame["step_ns"] - frame["work_ns"]).all()
 
 
 def test_pairs_have_the_messages_and_waits_that_were_drawn() -> None:
@@ -83,9 +83,9 @@ def test_a_circle_is_no_pipeline() -> None:
 
 def test_what_only_goes_forward_has_no_bubble_of_a_formula() -> None:
     programs = [[Op(work=500_000), Op(to=(1,))], [Op(of=(0,)), Op(work=500_000)]]
-    found = table(programs)
-    assert found["microbatches"].tolist() == [1, 1]
-    assert found["even_pct"].isna().all()
+    frame = table(programs)
+    assert frame["microbatches"].tolist() == [1, 1]
+    assert frame["even_pct"].isna().all()
 
 
 def test_without_messages_there_are_no_rows() -> None:
@@ -111,9 +111,9 @@ def length_of(programs: Sequence[Program]) -> float:
 def test_a_stage_with_more_layers_is_named_with_what_an_even_split_gains() -> None:
     stages = [(500_000, 1_000_000)] * 4
     uneven = [(800_000, 1_600_000) if stage == 2 else each for stage, each in enumerate(stages)]
-    found = advised(all_then_all(uneven, 8))
-    assert "straggler" not in found
-    finding = found["uneven_stages"]
+    findings = advised(all_then_all(uneven, 8))
+    assert "straggler" not in findings
+    finding = findings["uneven_stages"]
     assert finding.title.startswith("Rank 2 is the slowest stage of the pipeline")
     mean = (sum(forward for forward, _ in uneven) // 4, sum(backward for _, backward in uneven) // 4)
     before, after = length_of(all_then_all(uneven, 8)), length_of(all_then_all([mean] * 4, 8))
@@ -121,8 +121,8 @@ def test_a_stage_with_more_layers_is_named_with_what_an_even_split_gains() -> No
 
 
 def test_even_stages_that_are_kept_busy_get_no_advice() -> None:
-    found = advised(in_turns([(500_000, 1_000_000)] * 2, 16))
-    assert not {"uneven_stages", "straggler", "pipeline_bubble"} & found.keys()
+    findings = advised(in_turns([(500_000, 1_000_000)] * 2, 16))
+    assert not {"uneven_stages", "straggler", "pipeline_bubble"} & findings.keys()
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -133,10 +133,10 @@ def test_neighbors_that_exchange_are_no_pipeline(ranks: int) -> None:
     assert table(programs).empty
 
 
-def test_few_microbatches_are_said_with_what_more_would_gain() -> None:
-    found = advised(all_then_all([(1_000_000, 2_000_000)] * 3, 4))
-    assert "uneven_stages" not in found
-    finding = found["pipeline_bubble"]
+def test_few_microbatches_are_reported_with_what_more_would_gain() -> None:
+    findings = advised(all_then_all([(1_000_000, 2_000_000)] * 3, 4))
+    assert "uneven_stages" not in findings
+    finding = findings["pipeline_bubble"]
     assert "4 microbatches on 3 stages" in finding.detail
     assert "(3 - 1) / (4 + 3 - 1) = 33 %" in finding.detail
     # of 6 x 3 ms, 8 microbatches of half the size take 10 x 1.5 ms: 3 ms less
@@ -155,8 +155,8 @@ def test_a_job_of_which_only_some_events_are_held_has_the_same_stages() -> None:
     parts = played([[program] * STEPS for program in in_turns([(500_000, 1_000_000), (700_000, 1_000_000)] * 2, 6)])
     some = merge_some_ranks([rank_summary(part) for part in parts], lambda number: parts[number].profile, 2)
     for analysis in ANALYSES:
-        found, expected = (analysis.run(Timeline(profile)).rows for profile in (some, merge_ranks(parts)))
-        pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+        table, expected = (analysis.run(Timeline(profile)).rows for profile in (some, merge_ranks(parts)))
+        pd.testing.assert_frame_equal(table, expected, check_dtype=False)
 
 
 def test_the_page_shows_pairs_and_stages() -> None:

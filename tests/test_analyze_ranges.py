@@ -104,14 +104,14 @@ def test_a_call_belongs_to_the_innermost_range_of_its_thread_else_of_its_process
     timeline = Timeline(Profile({"ranges": ranges_of(spans), "api_calls": on_threads("api_calls", rows)}))
     row, on_thread = owners_of(timeline, np.arange(len(calls)))
     ranges = nested_ranges(timeline.profile)
-    for (time, thread), found, own in zip(calls, row.tolist(), on_thread.tolist(), strict=True):
+    for (time, thread), range_row, own in zip(calls, row.tolist(), on_thread.tolist(), strict=True):
         is_open = (ranges["start_ns"] <= time) & (ranges["end_ns"] > time)
-        mine, of_process = ranges[is_open & (ranges["thread"] == thread)], ranges[is_open & (thread < 3)]
-        around = mine if len(mine) else of_process
-        assert own == (len(mine) > 0)
+        of_thread, of_process = ranges[is_open & (ranges["thread"] == thread)], ranges[is_open & (thread < 3)]
+        around = of_thread if len(of_thread) else of_process
+        assert own == (len(of_thread) > 0)
         latest = around[around["start_ns"] == around["start_ns"].max()]
         shortest = latest[latest["end_ns"] == latest["end_ns"].min()]
-        assert found in shortest.index if len(around) else found == -1
+        assert range_row in shortest.index if len(around) else range_row == -1
 
 
 def test_ranges_of_two_processes_have_a_row_each_with_their_own_work() -> None:
@@ -149,7 +149,7 @@ def test_ranges_are_called_what_recorded_them(name: str, title: str, recorded: R
     assert other not in text
 
 
-def test_ranges_that_never_ended_are_said_with_the_first_names() -> None:
+def test_ranges_that_never_ended_are_reported_with_the_first_names() -> None:
     ranges = ranges_of([(place, 9, 1, name, "") for place, name in enumerate(["a" * 99, "b", "c", "d", "e"])])
     assert open_ranges(Timeline(Profile({"ranges": ranges}))) == ()
     profile = Profile({"ranges": ranges.assign(is_open=ranges["name"] != "b")})

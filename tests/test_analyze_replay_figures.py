@@ -113,18 +113,18 @@ def test_coalescing_is_a_ratio_of_counts_or_as_given_and_missing_without_loads()
 @pytest.mark.parametrize(("total", "ideal", "excessive"), [(40, 10, 75), (10, 10, 0), (0, 0, None)])
 def test_excessive_sectors_are_those_beyond_the_ideal(total: float, ideal: float, excessive: float | None) -> None:
     metrics = {METRICS["sectors"][0]: total, METRICS["ideal_sectors"][0]: ideal}
-    found = row(alone(launch("a", metrics)))["excessive_pct"]
-    assert pd.isna(found) if excessive is None else found == excessive
+    excessive_pct = row(alone(launch("a", metrics)))["excessive_pct"]
+    assert pd.isna(excessive_pct) if excessive is None else excessive_pct == excessive
 
 
 def test_ranges_that_are_replayed_have_no_grid() -> None:
     nothing: dict[str, Any] = dict.fromkeys(SHAPE, 0)
-    found = row(joined(draw("s7   a"), launch("step", kind="range", range_path="measure / step", **nothing)))
-    assert (found["grid"], found["block"], found["path"]) == ("", "", "measure / step")
+    figures = row(joined(draw("s7   a"), launch("step", kind="range", range_path="measure / step", **nothing)))
+    assert (figures["grid"], figures["block"], figures["path"]) == ("", "", "measure / step")
     assert row(alone(launch(grid=256, block=8)))["grid"] == "256, 1, 1"
 
 
-def test_what_is_said_of_one_launch_is_not_said_of_a_whole_graph() -> None:
+def test_what_is_reported_for_one_launch_is_not_reported_for_a_whole_graph() -> None:
     of_one = {"launch__registers_per_thread": 16.0, "launch__waves_per_multiprocessor": 2.5}
     of_one |= {"launch__occupancy_limit_warps": 8.0, "sm__maximum_warps_per_active_cycle_pct": 50.0}
     of_all = {"sm__warps_active.avg.pct_of_peak_sustained_active": 40.0}
@@ -275,8 +275,8 @@ def test_ten_lines_of_each_launch_are_enough() -> None:
 def test_every_rule_of_a_real_report_is_in_the_table(name: str, recorded: Recorded) -> None:
     profile = recorded.profile(name)
     table = ncu_rules(Timeline(profile)).frame
-    said = profile.table("kernel_rules").query("kind != 'error'")
-    assert sorted(table["message"]) == sorted(said["message"].astype("str"))
+    kernel_rules = profile.table("kernel_rules").query("kind != 'error'")
+    assert sorted(table["message"]) == sorted(kernel_rules["message"].astype("str"))
     verdicts = table[table["kind"] == "info"]
     assert "SOLFPRoofline" in verdicts["rule"].tolist()
     assert verdicts["bound_pct"].isna().all()

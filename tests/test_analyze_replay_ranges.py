@@ -62,7 +62,7 @@ def test_repetitions_are_one_range() -> None:
     assert times(replay(picture, ("a", "step_7"), ("a", "x"))) == [5, 1]
 
 
-def test_nested_ranges_are_told_apart_by_their_path() -> None:
+def test_nested_ranges_are_distinguished_by_their_path() -> None:
     picture = "nvtx  [step       ]\nnvtx  .[x ].[x_ ]\ncpu   ..L...L...L...L\ns7    ...a...aa...aaa"
     assert times(replay(picture, ("a", "step / x"), ("a", "step"), ("a", "x"))) == [1, 5, 5]
 
@@ -87,8 +87,8 @@ def test_ranges_neither_lose_a_match_nor_time(launches: list[tuple[str, str]]) -
     assert sorted(table["launch"]) == list(range(len(launches)))
     assert table["gpu_total_ns"].notna().all()
     for name, total in (("a", 7000), ("b", 5000)):
-        mine = table[table["name"] == name].drop_duplicates(["group", "part"])
-        assert mine.empty or mine["gpu_total_ns"].sum() == total
+        of_name = table[table["name"] == name].drop_duplicates(["group", "part"])
+        assert of_name.empty or of_name["gpu_total_ns"].sum() == total
 
 
 def test_a_replay_in_no_range_has_the_path_where_its_kernel_took_most_time() -> None:

@@ -43,20 +43,20 @@ def with_timeline(report: Profile) -> Profile:
 
 
 def test_a_launch_stands_for_all_kernels_of_its_name_and_size() -> None:
-    found = row(joined(draw("s7   aa.aaaa.bb"), launch("a")))
-    assert (found["launches"], found["timeline_med_ns"], found["gpu_total_ns"]) == (2, 3000, 6000)
-    assert found["gpu_pct"] == 75
+    figures = row(joined(draw("s7   aa.aaaa.bb"), launch("a")))
+    assert (figures["launches"], figures["timeline_med_ns"], figures["gpu_total_ns"]) == (2, 3000, 6000)
+    assert figures["gpu_pct"] == 75
 
 
 def test_kernels_of_another_size_are_others() -> None:
-    found = row(joined(draw("s7   aa"), launch("a", grid=2)))
-    assert pd.isna(found["gpu_pct"])
-    assert pd.isna(found["launches"])
+    figures = row(joined(draw("s7   aa"), launch("a", grid=2)))
+    assert pd.isna(figures["gpu_pct"])
+    assert pd.isna(figures["launches"])
 
 
 def test_only_kernels_that_begin_in_the_window_count() -> None:
-    found = row(joined(draw("nvtx  ....[measure]\ns7    aa...aa..bb.."), launch("a")))
-    assert (found["launches"], found["gpu_pct"]) == (1, 50)
+    figures = row(joined(draw("nvtx  ....[measure]\ns7    aa...aa..bb.."), launch("a")))
+    assert (figures["launches"], figures["gpu_pct"]) == (1, 50)
 
 
 def test_the_kernel_with_most_time_comes_first_and_one_without_a_match_last() -> None:
@@ -83,8 +83,8 @@ def test_a_timeline_without_grids_is_not_matched() -> None:
 
 
 def test_times_of_replays_and_of_the_timeline_are_apart() -> None:
-    found = row(joined(draw("s7   aa"), launch("a", {"gpu__time_duration.sum": 77_000})))
-    assert (found["timeline_med_ns"], found["replay_ns"]) == (2000, 77_000)
+    figures = row(joined(draw("s7   aa"), launch("a", {"gpu__time_duration.sum": 77_000})))
+    assert (figures["timeline_med_ns"], figures["replay_ns"]) == (2000, 77_000)
 
 
 def renamed(profile: Profile, **names: str) -> Profile:
@@ -104,8 +104,8 @@ def renamed(profile: Profile, **names: str) -> Profile:
     ],
 )
 def test_names_match_however_they_are_spelled(nsys: str, ncu: str, *, is_same: bool) -> None:
-    found = row(joined(renamed(draw("s7   aa"), a=nsys), launch(ncu)))
-    assert pd.notna(found["gpu_pct"]) is is_same
+    figures = row(joined(renamed(draw("s7   aa"), a=nsys), launch(ncu)))
+    assert pd.notna(figures["gpu_pct"]) is is_same
 
 
 def test_a_name_without_namespaces_that_could_mean_two_kernels_means_none() -> None:

@@ -139,11 +139,11 @@ def test_a_count_a_rate_per_cycle_and_a_rate_per_second_say_the_same(count: floa
     ways = {"": count, ".per_cycle_elapsed": per_s / clock, ".per_second": per_s}
     facts = {SM_HZ: clock, TIME: time}
     every = {name + way: value for way, value in ways.items()}
-    said = [every, *({way: value} for way, value in every.items())]
-    launches = [launch(str(number), {**metrics, **facts}) for number, metrics in enumerate(said)]
+    variants = [every, *({way: value} for way, value in every.items())]
+    launches = [launch(str(number), {**metrics, **facts}) for number, metrics in enumerate(variants)]
     table = ncu_roofline(alone(*launches)).frame
-    assert list(table["kind"]) == ["tensor FP16"] * len(said)
-    assert list(table["flop_per_s"]) == [pytest.approx(per_s)] * len(said)
+    assert list(table["kind"]) == ["tensor FP16"] * len(variants)
+    assert list(table["flop_per_s"]) == [pytest.approx(per_s)] * len(variants)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_names_of_instructions_tell_what_a_warp_does(opcode: str, kind: str, flo
     assert tensor_notes(timeline) == []
 
 
-def test_what_cannot_be_counted_is_said() -> None:
+def test_what_cannot_be_counted_is_reported() -> None:
     unknown = launch("a", {OPCODES_IN_FULL: {"UTCHMMA.2CTA": 10.0}, TIME: 1e9})
     counted = launch("b", {PATH.format("src_fp64"): 0.0})
     plain = launch("c", {OPCODES_IN_FULL: {"FFMA": 10.0}})
@@ -207,7 +207,7 @@ def test_the_roof_of_tensor_cores_is_that_of_dense_matrices() -> None:
     assert ncu_roofline(timeline).frame["peak_pct"].tolist() == [50]
 
 
-def test_devices_have_roofs_of_their_own_and_what_differs_from_published_is_said() -> None:
+def test_devices_have_roofs_of_their_own_and_what_differs_from_published_is_reported() -> None:
     def on(device: int, name: str, bytes_per_cycle: float) -> Any:
         metrics: Metrics = {"device__attribute_display_name": name, PEAK_BYTES: bytes_per_cycle, DRAM_HZ: 1e9}
         return launch("a", metrics, device=device)
@@ -265,9 +265,11 @@ def test_a_real_matrix_product_does_what_its_size_says(measure: Profile) -> None
 def test_the_share_of_a_point_is_of_the_roof_that_is_drawn(name: str, recorded: Recorded) -> None:
     timeline = Timeline(recorded.profile(name))
     table, drawn = ncu_roofline(timeline).frame, roofs(timeline)
-    known = table[table["peak_pct"].notna()]
-    assert len(known) == table["kind"].isin(drawn).sum() > 0
-    assert known["peak_pct"].tolist() == pytest.approx((100 * known["flop_per_s"] / known["kind"].map(drawn)).tolist())
+    with_peak = table[table["peak_pct"].notna()]
+    assert len(with_peak) == table["kind"].isin(drawn).sum() > 0
+    assert with_peak["peak_pct"].tolist() == pytest.approx(
+        (100 * with_peak["flop_per_s"] / with_peak["kind"].map(drawn)).tolist()
+    )
 
 
 @pytest.mark.parametrize(
@@ -320,13 +322,13 @@ def test_the_roofs_of_a_real_report_are_those_of_an_h200(measure: Profile) -> No
     timeline = Timeline(measure)
     assert ncu_roofs(timeline).notes == ()
     assert roofs(timeline, "bytes_per_s")["DRAM"] == pytest.approx(4.8e12, rel=0.01)
-    found = roofs(timeline)
+    rates = roofs(timeline)
     # published: 67 TFLOP/s of FP32 and 34 of FP64, 990 of BF16 and 67 of FP64 by tensor cores, at 1.83 GHz or more
-    assert found["FP32"] == pytest.approx(67e12, rel=0.1)
-    assert found["FP64"] == pytest.approx(34e12, rel=0.1)
-    assert found["tensor BF16"] == pytest.approx(990e12, rel=0.1)
-    assert found["tensor FP64"] == pytest.approx(67e12, rel=0.1)
-    assert found["tensor FP8"] == 2 * found["tensor BF16"] == 4 * found["tensor TF32"]
+    assert rates["FP32"] == pytest.approx(67e12, rel=0.1)
+    assert rates["FP64"] == pytest.approx(34e12, rel=0.1)
+    assert rates["tensor BF16"] == pytest.approx(990e12, rel=0.1)
+    assert rates["tensor FP64"] == pytest.approx(67e12, rel=0.1)
+    assert rates["tensor FP8"] == 2 * rates["tensor BF16"] == 4 * rates["tensor TF32"]
 
 
 def test_no_point_of_a_real_report_is_above_a_roof(measure: Profile) -> None:

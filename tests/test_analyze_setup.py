@@ -36,8 +36,8 @@ def test_calls_are_listed_by_kind_function_and_range() -> None:
 
 def test_a_step_of_each_of_two_processes_is_one_of_its_own_steps() -> None:
     one = draw("nvtx  [step][step][step]\ncpu   L.JJ....L.....L...\ns7    .aaaaaaaaaaaaa.bb")
-    found = rows(side_by_side(one, one), "name", "path", "pid", "calls", "steps", "of_steps")
-    assert found == [["cuLibraryLoadData", "step", pid, 1, 1, 3] for pid in (5, 6)]
+    figures = rows(side_by_side(one, one), "name", "path", "pid", "calls", "steps", "of_steps")
+    assert figures == [["cuLibraryLoadData", "step", pid, 1, 1, 3] for pid in (5, 6)]
 
 
 def test_each_rank_of_a_real_capture_loads_in_one_of_its_own_twelve_steps(recorded: Recorded) -> None:

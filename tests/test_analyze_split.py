@@ -30,8 +30,8 @@ def capture(request: pytest.FixtureRequest, recorded: Recorded) -> Profile:
 
 def microseconds(picture: Profile | str, *, device: int = 0) -> dict[str, int]:
     table = time_split(Timeline(draw(picture) if isinstance(picture, str) else picture)).frame
-    mine = table[table["device"] == device]
-    return dict(zip(mine["category"], mine["time_ns"] / 1000, strict=True))
+    of_device = table[table["device"] == device]
+    return dict(zip(of_device["category"], of_device["time_ns"] / 1000, strict=True))
 
 
 def functions(picture: str, category: str) -> str:
@@ -237,8 +237,8 @@ class Event(NamedTuple):
 
 
 def events(track: str, row: int = 0) -> list[Event]:
-    found = (Event(match.start(), match.end(), match[1], row) for match in re.finditer(r"(\w)\1*", track))
-    return list(found)
+    drawn_events = (Event(match.start(), match.end(), match[1], row) for match in re.finditer(r"(\w)\1*", track))
+    return list(drawn_events)
 
 
 def cause(at: int, calls: list[Event], later: list[Event], launched_by: dict[Event, Event]) -> str:
@@ -302,9 +302,11 @@ def test_hidden_and_visible_communication_are_all_of_it(recorded: Recorded) -> N
     of_nccl = kernels["name"].astype("str").str.contains("nccl")
     table = time_split(timeline).frame
     for device in (0, 1):
-        mine = kernels[of_nccl & (kernels["device"] == device)]
+        of_device = kernels[of_nccl & (kernels["device"] == device)]
         row = table[(table["device"] == device) & (table["category"] == "communication")]
-        spans = clipped_union(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy(), (window.start_ns, window.end_ns))
+        spans = clipped_union(
+            of_device["start_ns"].to_numpy(), of_device["end_ns"].to_numpy(), (window.start_ns, window.end_ns)
+        )
         assert (row["time_ns"] + row["hidden_ns"]).item() == length(spans) > 0
 
 
@@ -333,7 +335,7 @@ def dependency(timeline: Timeline, device: int) -> int:
     return int(split["time_ns"][(split["device"] == device) & (split["category"] == "dependency")].sum()) // 1000
 
 
-def test_where_clocks_of_gpus_are_offset_launch_ends_with_the_latency_of_the_gpu_and_that_is_said() -> None:
+def test_where_clocks_of_gpus_are_offset_launch_ends_with_the_latency_of_the_gpu_and_that_is_reported() -> None:
     timeline = two_gpus([14] * 30, [3] * 30)
     assert dependency(timeline, 0) == 0
     for notes in (time_split(timeline).notes, launch_phases(timeline).notes):

@@ -54,11 +54,11 @@ def test_kernels_stand_in_the_range_that_launched_them_and_idle_time_where_the_c
         20,
     )
     # a step begins with its first kernel: from 13 to 33, and to the end of the ranges
-    found = parts(timeline)
-    assert found["step / fwd", "a"] == 4
-    assert ("step / load", "a") not in found
-    assert found["step / load", "host code"] == 12 / 2
-    assert sum(found.values()) == pytest.approx(step_split(timeline).frame["avg_ns"].iloc[0] / 1000)
+    times = parts(timeline)
+    assert times["step / fwd", "a"] == 4
+    assert ("step / load", "a") not in times
+    assert times["step / load", "host code"] == 12 / 2
+    assert sum(times.values()) == pytest.approx(step_split(timeline).frame["avg_ns"].iloc[0] / 1000)
 
 
 def test_hundreds_of_kernels_have_names_of_their_own() -> None:
@@ -81,8 +81,8 @@ def test_kernels_that_run_together_share_the_time_and_copies_behind_them_are_hid
 def test_families_are_those_by_which_kernel_time_is_grouped(recorded: Recorded) -> None:
     report = recorded.report("train")
     frame = report.result("step_parts").rows
-    said = set(frame.loc[frame["category"] == "compute", "family"]) - {"(others)"}
-    assert {"matrix products", "foreach and optimizers"} <= said <= set(kernel_groups(report)["family"]["name"])
+    families = set(frame.loc[frame["category"] == "compute", "family"]) - {"(others)"}
+    assert {"matrix products", "foreach and optimizers"} <= families <= set(kernel_groups(report)["family"]["name"])
 
 
 def test_the_longest_of_a_part_can_be_found_in_the_window() -> None:
@@ -104,8 +104,8 @@ def test_ranges_come_as_they_begin_and_their_own_parts_after_those_inside() -> N
 
 
 def test_a_launch_under_way_belongs_to_what_it_launches() -> None:
-    found = parts(stepped("nvtx  [a   ]......\nnvtx  ......[b  ]\ncpu   .L....L.....\ns7    ..aa...aa..."))
-    assert found["b", "launch"] == 1
+    times = parts(stepped("nvtx  [a   ]......\nnvtx  ......[b  ]\ncpu   .L....L.....\ns7    ..aa...aa..."))
+    assert times["b", "launch"] == 1
 
 
 def test_without_repetitions_it_is_the_window_that_is_made_of_parts() -> None:
@@ -156,11 +156,11 @@ def test_parts_add_up_to_the_mean_step_and_by_category_to_its_split(
     assert (frame[["time_ns", "hidden_ns", "count"]] >= 0).all(axis=None)
     for device, rows in frame.groupby("device"):
         assert rows["time_pct"].sum() == pytest.approx(100)
-        mine = split[split["device"] == device].set_index("category")["avg_ns"]
-        if len(mine):
-            assert rows["time_ns"].sum() == pytest.approx(mine.pop(WHOLE_STEP))
-            found = rows.groupby("category")["time_ns"].sum()
-            assert found[found > 0].to_dict() == pytest.approx(mine[mine > 0].to_dict())
+        of_device = split[split["device"] == device].set_index("category")["avg_ns"]
+        if len(of_device):
+            assert rows["time_ns"].sum() == pytest.approx(of_device.pop(WHOLE_STEP))
+            column = rows.groupby("category")["time_ns"].sum()
+            assert column[column > 0].to_dict() == pytest.approx(of_device[of_device > 0].to_dict())
 
 
 @pytest.mark.parametrize("name", CAPTURES)
@@ -188,8 +188,8 @@ def test_without_gpu_work_it_is_the_time_of_threads(recorded: Recorded) -> None:
         assert rows["time_pct"].sum() == pytest.approx(100)
     # an operator has only the time that no operator inside it has
     own = recorded.report("cpu").result("cpu_ops").rows.set_index("name")["own_ns"]
-    found = frame[frame["category"] == "operators"].groupby("name")["time_ns"].sum()
-    assert (found <= own.reindex(found.index) + 1).drop("(others)", errors="ignore").all()
+    column = frame[frame["category"] == "operators"].groupby("name")["time_ns"].sum()
+    assert (column <= own.reindex(column.index) + 1).drop("(others)", errors="ignore").all()
 
 
 # -- one by one -------------------------------------------------------------------------------------------------------
@@ -243,8 +243,8 @@ def test_a_step_has_the_number_that_the_program_gives_it(names: str, first: int 
     frame = step_times(Timeline(drawn.profile, window)).frame
     STEP_TIMES.check(frame)
     assert frame["number"].tolist() == list(range(len(starts)))
-    said = frame["of_program"].tolist() if "of_program" in frame else None
-    assert said == (None if first is None else [first, first + 1])
+    numbers = frame["of_program"].tolist() if "of_program" in frame else None
+    assert numbers == (None if first is None else [first, first + 1])
 
 
 def test_a_window_without_repetitions_has_no_steps() -> None:

@@ -227,9 +227,9 @@ def test_explicit_waits_add_up_to_the_calls_of_a_capture(recorded: Recorded, nam
     calls = profile.table("api_calls")
     explicit = calls[calls["name"].astype(str).str.contains("Synchronize")]
     table = synchronizations(Timeline(whole(profile))).frame
-    mine = table[table["kind"] == "explicit"]
-    assert mine["calls"].sum() == len(explicit)
-    assert mine["total_ns"].sum() == (explicit["end_ns"] - explicit["start_ns"]).sum()
+    of_kind = table[table["kind"] == "explicit"]
+    assert of_kind["calls"].sum() == len(explicit)
+    assert of_kind["total_ns"].sum() == (explicit["end_ns"] - explicit["start_ns"]).sum()
     assert (table["idle_ns"] <= table["total_ns"]).all()
     assert (table["idle_ns"] >= 0).all()
     assert (table["lost_ns"] >= 0).all()

@@ -15,8 +15,8 @@ from tests.program import Body, Kernel, Thread, captured, within
 
 
 def times(profile: Profile) -> int:
-    found = larger(Timeline(profile))
-    return found.times if found else 1
+    larger_steps = larger(Timeline(profile))
+    return larger_steps.times if larger_steps else 1
 
 
 def of_steps(*body: Kernel, name: str = "step", capability: str = "9.0") -> Profile:
@@ -67,11 +67,11 @@ def larger(timeline: Timeline) -> LargerSteps | None:
 
 
 def test_longer_products_have_room_if_their_blocks_are_few_of_those_that_the_sms_hold() -> None:
-    found = larger(of_products())
-    assert found
-    assert (found.times, found.blocks) == (5, 192)
+    larger_steps = larger(of_products())
+    assert larger_steps
+    assert (larger_steps.times, larger_steps.blocks) == (5, 192)
     # an SM holds eight such blocks: 65,536 registers, 128 for each of 64 threads
-    assert found.filled == pytest.approx(192 / (132 * 8))
+    assert larger_steps.filled == pytest.approx(192 / (132 * 8))
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_longer_products_have_room_if_their_blocks_are_few_of_those_that_the_sms
     ],
 )
 def test_what_an_sm_holds_depends_on_what_blocks_need(resources: dict[str, Any], filled: float) -> None:
-    found = larger(of_products(**resources))
-    assert found
-    assert found.filled == pytest.approx(filled)
+    larger_steps = larger(of_products(**resources))
+    assert larger_steps
+    assert larger_steps.filled == pytest.approx(filled)
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_products_that_fill_the_sms_and_other_long_kernels_have_no_room(wrong: d
 
 @pytest.mark.parametrize("blocks", [40, 192, 250])
 def test_products_take_longer_with_more_rows_by_the_root_of_what_they_fill(blocks: int) -> None:
-    found = simulate(of_products(blocks=blocks))
-    assert found.larger
-    growth = 1 + (found.larger.times - 1) * (blocks / (132 * 8)) ** 0.5
-    assert found.larger_ns / found.unprofiled_ns == pytest.approx(growth, rel=0.03)
+    simulation = simulate(of_products(blocks=blocks))
+    assert simulation.larger
+    growth = 1 + (simulation.larger.times - 1) * (blocks / (132 * 8)) ** 0.5
+    assert simulation.larger_ns / simulation.unprofiled_ns == pytest.approx(growth, rel=0.03)
 
 
 def test_the_gpu_the_grids_and_the_steps_must_be_known() -> None:

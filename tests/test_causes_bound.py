@@ -90,9 +90,9 @@ def test_work_that_two_changes_remove_is_not_removed_twice() -> None:
 )
 @pytest.mark.parametrize("times", [3, 4])
 def test_no_step_is_predicted_to_be_shorter_than_the_work_that_is_left(slow: Body, times: int) -> None:
-    found = simulate(looped(slow, times=times))
-    (copy,) = (gain for gain in found.gains if gain.remedy.rule == "exposed_copy")
+    simulation = simulate(looped(slow, times=times))
+    (copy,) = (gain for gain in simulation.gains if gain.remedy.rule == "exposed_copy")
     mended = tuple(replace(each, stream=ALONE) if each == Copy("H", 8 * MEBI) else each for each in slow)
-    predicted = (found.unprofiled_ns - copy.gain_ns) / 1000
+    predicted = (simulation.unprofiled_ns - copy.gain_ns) / 1000
     assert predicted >= 0.999 * 2 * BATCH_US
     assert predicted == pytest.approx(step_us(mended), rel=0.05)

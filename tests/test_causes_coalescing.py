@@ -38,11 +38,11 @@ def program(*ranks: Body, times: int = 12) -> tuple[Thread, ...]:
 def joined(*ranks: Body) -> tuple[float, float, float]:
     """Return per step and rank: the collectives that go, those that stay, and how much longer these get, in µs."""
     scene = Scene(replay_stretch(Timeline(captured(*program(*ranks)))))
-    found = coalescing(scene)
-    if found is None:
+    transformed = coalescing(scene)
+    if transformed is None:
         return 0, 0, 0
     steps = scene.steps * len(ranks)
-    return len(found.removed) / steps, len(found.kept) / steps, found.longer_ns.sum() / 1000 / steps
+    return len(transformed.removed) / steps, len(transformed.kept) / steps, transformed.longer_ns.sum() / 1000 / steps
 
 
 def repeated(statement: Statement, times: int) -> Body:

@@ -65,9 +65,9 @@ def advised(profile: Profile) -> Sequence[Finding]:
 
 def first(profile: Profile) -> Finding:
     """Return the first advice on a capture."""
-    found = advised(profile)
-    assert found
-    return found[0]
+    findings = advised(profile)
+    assert findings
+    return findings[0]
 
 
 def sampled(profile: Profile, stack: str) -> Profile:
@@ -80,11 +80,11 @@ def sampled(profile: Profile, stack: str) -> Profile:
 
 
 def test_a_wait_in_compiled_code_is_its_graph_break() -> None:
-    found = first(broken(LAYER, graph_break=ITEM, fix=ITEM_FIX))
-    assert found.rule in {"wait", "wait_and_host_code"}
-    assert f", at a graph break by {ITEM}: " in found.title
-    assert found.remedy.startswith("Keep the value in a tensor: no `.item()` in compiled code. ")
-    assert "Python runs in between" in found.detail
+    finding = first(broken(LAYER, graph_break=ITEM, fix=ITEM_FIX))
+    assert finding.rule in {"wait", "wait_and_host_code"}
+    assert f", at a graph break by {ITEM}: " in finding.title
+    assert finding.remedy.startswith("Keep the value in a tensor: no `.item()` in compiled code. ")
+    assert "Python runs in between" in finding.detail
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_a_wait_in_compiled_code_is_its_graph_break() -> None:
     ],
 )
 def test_a_wait_elsewhere_is_none(body: Body, texts: dict[str, str]) -> None:
-    found = first(broken(body, **texts))
-    assert found.rule in {"wait", "wait_and_host_code"}
-    assert "graph break" not in found.title
-    assert "torch.compile" not in found.title
+    finding = first(broken(body, **texts))
+    assert finding.rule in {"wait", "wait_and_host_code"}
+    assert "graph break" not in finding.title
+    assert "torch.compile" not in finding.title
 
 
 def test_a_break_of_another_process_is_none() -> None:
@@ -127,8 +127,8 @@ def test_a_break_of_another_process_is_none() -> None:
     ],
 )
 def test_samples_show_whether_a_wait_is_in_the_function_that_breaks(stack: str, is_inside: bool) -> None:
-    found = first(sampled(broken(LAYER, graph_break=ITEM), stack))
-    assert ("graph break" in found.title) == is_inside
+    finding = first(sampled(broken(LAYER, graph_break=ITEM), stack))
+    assert ("graph break" in finding.title) == is_inside
 
 
 def test_of_several_breaks_the_one_whose_line_was_sampled_comes_first() -> None:
@@ -137,18 +137,18 @@ def test_of_several_breaks_the_one_whose_line_was_sampled_comes_first() -> None:
     other = "`Tensor.tolist()` (train.py:39)"
     rows = [row(number, number + 1, pid, graph_break=text) for number, text in enumerate((ITEM, other, ITEM))]
     assert f"by {ITEM}: " in first(logged(profile, *rows)).title
-    found = first(sampled(logged(profile, *rows), "main (train.py:80);forward (train.py:39)"))
-    assert f"by {other}: " in found.title
-    assert f" Also: {ITEM}." in found.detail
+    finding = first(sampled(logged(profile, *rows), "main (train.py:80);forward (train.py:39)"))
+    assert f"by {other}: " in finding.title
+    assert f" Also: {ITEM}." in finding.detail
 
 
 def test_short_host_code_between_the_cuda_graphs_of_a_broken_function_is_its_break() -> None:
     profile = broken(PARTS, graph_break=PRINT)
-    found = first(profile)
-    assert (found.rule, f"at a graph break by {PRINT}" in found.title) == ("host_code", True)
+    finding = first(profile)
+    assert (finding.rule, f"at a graph break by {PRINT}" in finding.title) == ("host_code", True)
     # in six parts of 20 µs, nothing is left to wait for but launches
     simulation = simulate(Timeline(profile))
-    assert simulation.unprofiled_ns - (found.gain_ns or 0) / STEPS == pytest.approx(6 * 20_000, rel=0.6)
+    assert simulation.unprofiled_ns - (finding.gain_ns or 0) / STEPS == pytest.approx(6 * 20_000, rel=0.6)
     # other launches come before each of these graphs
     mixed = broken((Kernel(20), Host(40), *PARTS[:2]) * 6, graph_break=PRINT)
     assert "host_code" not in {gain.remedy.rule for gain in simulate(Timeline(mixed)).gains}
@@ -165,42 +165,42 @@ def test_long_host_code_between_compiled_functions_needs_samples_to_be_at_a_brea
 
 
 def test_launches_are_not_many_because_of_a_graph_break() -> None:
-    found = first(broken((Kernel(3, name="triton_poi_fused_add_0"), Host(6)) * 40, graph_break=PRINT))
-    assert found.rule == "launch_bound"
-    assert "graph break" not in found.title
+    finding = first(broken((Kernel(3, name="triton_poi_fused_add_0"), Host(6)) * 40, graph_break=PRINT))
+    assert finding.rule == "launch_bound"
+    assert "graph break" not in finding.title
 
 
 def test_launches_that_follow_a_wait_at_a_graph_break_are_slow_because_of_it() -> None:
     """As in a layer that takes the largest value for its scale: each part launches a few kernels."""
     launches: Body = (Host(10), Kernel(6, name="triton_poi_fused_mul_1")) * 4
     body = (*launches, Copy("D", 2), Sync(7)) * 8
-    found = first(broken(body, graph_break=ITEM, fix=ITEM_FIX))
-    assert found.rule == "launch_bound"
-    assert f"(32 launches per step), at a graph break by {ITEM}: " in found.title
-    assert found.remedy.startswith("Keep the value in a tensor: no `.item()` in compiled code. ")
+    finding = first(broken(body, graph_break=ITEM, fix=ITEM_FIX))
+    assert finding.rule == "launch_bound"
+    assert f"(32 launches per step), at a graph break by {ITEM}: " in finding.title
+    assert finding.remedy.startswith("Keep the value in a tensor: no `.item()` in compiled code. ")
     # one wait in a step is not why its launches are slow
     rare = first(broken((*launches * 8, Copy("D", 2), Sync(7)), graph_break=ITEM, fix=ITEM_FIX))
     assert (rare.rule, "graph break" in rare.title) == ("launch_bound", False)
 
 
-def test_a_function_that_torch_compile_gives_up_is_said_to_run_as_python() -> None:
-    found = first(broken(LAYER, graph_break=ITEM + SKIPS_FUNCTION))
-    assert f"by {ITEM}: " in found.title
-    assert "cannot continue after it, so all of the function runs as Python" in found.detail
+def test_a_function_that_torch_compile_gives_up_is_reported_to_run_as_python() -> None:
+    finding = first(broken(LAYER, graph_break=ITEM + SKIPS_FUNCTION))
+    assert f"by {ITEM}: " in finding.title
+    assert "cannot continue after it, so all of the function runs as Python" in finding.detail
 
 
 def test_launches_of_a_function_without_its_cuda_graphs_have_the_reason() -> None:
     body = (Kernel(3, name="triton_poi_fused_add_0"), Host(6)) * 40
-    found = first(broken(body, reason=SKIPPED, fix='create its tensors on the GPU (device="cuda")'))
-    assert found.rule == "launch_bound"
-    assert ", because a part runs on the CPU: " in found.title
-    assert 'device="cuda"' in found.remedy
-    assert "torch.compile makes no CUDA graph of it" in found.detail
+    finding = first(broken(body, reason=SKIPPED, fix='create its tensors on the GPU (device="cuda")'))
+    assert finding.rule == "launch_bound"
+    assert ", because a part runs on the CPU: " in finding.title
+    assert 'device="cuda"' in finding.remedy
+    assert "torch.compile makes no CUDA graph of it" in finding.detail
     # a warning may not say of which function
-    found = first(
+    finding = first(
         sampled(broken(body, reason=SKIPPED, function="(unknown)"), "main (train.py:80);forward (train.py:31)")
     )
-    assert ", because a part runs on the CPU: " in found.title
+    assert ", because a part runs on the CPU: " in finding.title
 
 
 def compiled_in_steps(body: Body, reason: str, fix: str) -> Profile:
@@ -213,15 +213,15 @@ def compiled_in_steps(body: Body, reason: str, fix: str) -> Profile:
     return logged(profile, *rows)
 
 
-def test_what_is_compiled_again_is_told_with_its_reason_and_its_time() -> None:
+def test_what_is_compiled_again_is_reported_with_its_reason_and_its_time() -> None:
     """Without samples of Python, and without loads: the log alone."""
     reason, fix = "the size of `x` in dimension 1 changes", "torch._dynamo.mark_dynamic(x, 1)"
     profile = compiled_in_steps((Host(5_000), Kernel(1000)), reason, fix)
-    found = first(profile)
-    assert found.rule == "compilation"
-    assert found.title.startswith(f"Code is compiled in `step`, because {reason}: 4.0")
-    assert f"torch.compile compiled `forward (train.py:30)` again in {STEPS} of {STEPS} steps" in found.detail
-    assert found.remedy.startswith(f"{fix}. ")
+    finding = first(profile)
+    assert finding.rule == "compilation"
+    assert finding.title.startswith(f"Code is compiled in `step`, because {reason}: 4.0")
+    assert f"torch.compile compiled `forward (train.py:30)` again in {STEPS} of {STEPS} steps" in finding.detail
+    assert finding.remedy.startswith(f"{fix}. ")
     assert first(
         replace(profile, tables={**profile.tables, "compilations": profile.table("compilations")[:0]})
     ).rule == ("host_code")
@@ -250,18 +250,18 @@ def test_what_a_new_recording_of_a_cuda_graph_does_around_it_is_part_of_it() -> 
     rows = [
         row(start, end, pid_of(profile), reason=GRAPH_RECORDED_AGAIN) for start, end in zip(begins, ends, strict=True)
     ]
-    found = first(logged(profile, *rows))
+    finding = first(logged(profile, *rows))
     # without samples, what follows could be the program's own work
-    assert found.rule == "wait_and_host_code"
+    assert finding.rule == "wait_and_host_code"
     stack = "train (train.py:9);__call__ (output_code.py:658);finish (metrics_context.py:245);"
     logging = sampled(logged(profile, *rows), f"{stack}record_compilation_metrics (utils.py:1777)")
-    found = first(logging)
-    assert found.rule == "compilation"
+    finding = first(logging)
+    assert finding.rule == "compilation"
     # all but the kernels and their launches: 0.5 + 0.2 + 1.0 + 0.3 + 0.4 + 4 ms, and the wait
-    assert found.title.startswith("torch.compile records a CUDA graph again in `step`: 6.")
+    assert finding.title.startswith("torch.compile records a CUDA graph again in `step`: 6.")
 
 
-def test_cuda_graphs_that_are_recorded_again_are_told_though_other_captures_stay() -> None:
+def test_cuda_graphs_that_are_recorded_again_are_reported_though_other_captures_stay() -> None:
     record: Body = (
         Call("cudaStreamBeginCapture", 5),
         Host(2_000),
@@ -270,10 +270,10 @@ def test_cuda_graphs_that_are_recorded_again_are_told_though_other_captures_stay
         Call("cudaGraphInstantiate", 300),
     )
     profile = compiled_in_steps((*record, Kernel(400)), GRAPH_RECORDED_AGAIN, "copy inputs")
-    found = first(profile)
-    assert found.rule == "compilation"
-    assert found.title.startswith("torch.compile records a CUDA graph again in `step`: 2.4")
-    assert (found.remedy, found.action) == ("Copy inputs.", "keep inputs at the same addresses")
+    finding = first(profile)
+    assert finding.rule == "compilation"
+    assert finding.title.startswith("torch.compile records a CUDA graph again in `step`: 2.4")
+    assert (finding.remedy, finding.action) == ("Copy inputs.", "keep inputs at the same addresses")
     # the program's own captures of graphs are its work
     without = replace(profile, tables={**profile.tables, "compilations": profile.table("compilations")[:0]})
     assert max((gain.gain_ns for gain in simulate(Timeline(without)).gains), default=0) < 1_000_000
@@ -283,8 +283,8 @@ def test_a_short_compilation_is_not_why_others_take_long() -> None:
     """Triton compiles for 20 ms in each step, torch.compile for 0.1 ms once."""
     profile = captured(*repeated(STEPS, (Host(20_000), Call("cuLibraryLoadData", 300), Kernel(500))))
     reason = "the size of `x` in dimension 0 changes"
-    found = first(logged(profile, row(1_000_000, 1_100_000, pid_of(profile), reason=reason)))
-    assert (found.rule, "because" in found.title) == ("compilation", False)
+    finding = first(logged(profile, row(1_000_000, 1_100_000, pid_of(profile), reason=reason)))
+    assert (finding.rule, "because" in finding.title) == ("compilation", False)
 
 
 def test_code_of_the_program_between_its_wait_and_a_recording_is_its_own() -> None:

@@ -264,7 +264,7 @@ def test_where_the_gpu_limits_no_cost_is_made_up() -> None:
         assert result.unprofiled_ns == pytest.approx(40_000, rel=0.01)
 
 
-def test_a_time_that_no_cost_explains_is_said() -> None:
+def test_a_time_that_no_cost_explains_is_reported() -> None:
     profile = known(LAUNCH_BOUND, timed_ranges=[timed(60_000.0)])
     result, notes = found(profile), profiler_cost(Timeline(profile)).notes
     assert (result.factor, result.unprofiled_ns) == (0.0, result.replayed_ns)

@@ -69,8 +69,8 @@ def with_tables(picture: str = PICTURE, **tables: Rows) -> Profile:
 def named(profile: Profile, rule: str = "host_code") -> dict[str, str]:
     """Return by path what runs in the host code of a remedy."""
     table = what_if(Timeline(profile)).frame
-    found = table[table["rule"] == rule]
-    return dict(zip(found["path"], found["function"], strict=True))
+    frame = table[table["rule"] == rule]
+    return dict(zip(frame["path"], frame["function"], strict=True))
 
 
 def test_the_critical_path_names_it_too() -> None:
@@ -103,8 +103,8 @@ def test_host_code_that_waits_says_so(calls: Rows, waits: str) -> None:
     profile = with_tables(os_calls=calls)
     table = what_if(Timeline(profile)).frame
     assert table.loc[table["rule"] == "host_code", "waits_in"].tolist() == [waits]
-    (found, *_) = advised(Timeline(profile))
-    assert ("Most of this time is spent in" in found.detail, "a lock" in found.remedy) == (bool(waits), bool(waits))
+    (finding, *_) = advised(Timeline(profile))
+    assert ("Most of this time is spent in" in finding.detail, "a lock" in finding.remedy) == (bool(waits), bool(waits))
 
 
 def test_nothing_is_named_where_the_capture_is_silent() -> None:
@@ -213,12 +213,12 @@ def test_the_function_that_called_it(stacks: tuple[str, ...], caller: str) -> No
     rows = [row for at, stack in enumerate(stacks) for row in samples("load (a.py:1)", at=100 + at, stack=stack)]
     table = what_if(Timeline(with_tables(python_samples=rows))).frame
     assert table.loc[table["rule"] == "host_code", "caller"].tolist() == [caller]
-    (found, *_) = advised(Timeline(with_tables(python_samples=rows)))
-    assert ("called from" in found.title) == bool(caller)
+    (finding, *_) = advised(Timeline(with_tables(python_samples=rows)))
+    assert ("called from" in finding.title) == bool(caller)
 
 
 @pytest.mark.parametrize(
-    ("path", "function", "caller", "said"),
+    ("path", "function", "caller", "expected"),
     [
         ("(no range)", "load (a.py:3)", "train (a.py:9)", "`load` (a.py:3), called from `train`"),
         ("(no range)", "load", "train (a.py:9)", "`load`, called from `train`"),
@@ -226,12 +226,12 @@ def test_the_function_that_called_it(stacks: tuple[str, ...], caller: str) -> No
         ("", "load", "<module> (a.py:9)", "several places (`load`, called from `<module>`)"),
     ],
 )
-def test_how_a_caller_is_said(path: str, function: str, caller: str, said: str) -> None:
-    assert describe_place(path, function, caller) == said
+def test_how_a_caller_is_described(path: str, function: str, caller: str, expected: str) -> None:
+    assert describe_place(path, function, caller) == expected
 
 
 @pytest.mark.parametrize(
-    ("path", "function", "said"),
+    ("path", "function", "expected"),
     [
         ("step / load", "augment (data.py:12)", "`load` (`augment` in data.py:12)"),
         ("step / load", "augment (line 12)", "`load` (`augment` at line 12)"),
@@ -242,8 +242,8 @@ def test_how_a_caller_is_said(path: str, function: str, caller: str, said: str) 
         ("", "augment", "several places (`augment`)"),
     ],
 )
-def test_how_a_place_is_said(path: str, function: str, said: str) -> None:
-    assert describe_place(path, function) == said
+def test_how_a_place_is_described(path: str, function: str, expected: str) -> None:
+    assert describe_place(path, function) == expected
 
 
 def test_a_program_without_ranges_is_named_by_the_functions_it_was_found_in(recorded: Recorded) -> None:

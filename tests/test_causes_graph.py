@@ -50,16 +50,16 @@ AT_ONCE = ("LL..", ".LL.")
 def test_threads_whose_calls_hardly_overlap_are_one_line_of_execution(turns: int, at_once: int, lines: int) -> None:
     """As PyTorch's main thread and that of its backward pass."""
     first, second = (alone * turns + overlapping * at_once for alone, overlapping in zip(TURNS, AT_ONCE, strict=True))
-    found = build_graph(Timeline(draw(f"cpu    {first}\ncpu:8  {second}\ns7     {'ab' * (turns + at_once)}")))
-    assert len(set(found.calls.line.tolist())) == lines
+    graph = build_graph(Timeline(draw(f"cpu    {first}\ncpu:8  {second}\ns7     {'ab' * (turns + at_once)}")))
+    assert len(set(graph.calls.line.tolist())) == lines
 
 
 def edges(timeline: Timeline, kind: int) -> set[str]:
     """Return the edges of a kind, such as `b follows end of a`: calls are L1, S1, operations a, H, b."""
-    found, profile = build_graph(timeline), timeline.profile
-    calls, work = found.calls, found.work
+    graph, profile = build_graph(timeline), timeline.profile
+    calls, work = graph.calls, graph.work
     groups = np.unique(work.group[work.group >= 0])
-    every = _list_edges(found, groups, timeline.window)
+    every = _list_edges(graph, groups, timeline.window)
     letters = {name: letter for letter, name in CALLS.items()}
     count: Counter[str] = Counter()
     events = []
@@ -138,7 +138,7 @@ def test_a_collective_ends_when_the_last_rank_has_come() -> None:
 RECORDED = "cpu  L.E.L.W.L.........\ns7   .aaa..ccc.........\ns8   ............bb....."
 
 
-def told_of_events(profile: Profile, record: int) -> Profile:
+def with_events(profile: Profile, record: int) -> Profile:
     """Return the capture with what its E and W calls were about: E is record 1 on stream 7, W lets stream 8 wait."""
     calls = profile.table("api_calls").set_index("name")["correlation"].astype("int64")
     facts = {"process": PROCESS, "event": 3}
@@ -160,7 +160,7 @@ def told_of_events(profile: Profile, record: int) -> Profile:
     ],
 )
 def test_an_event_leads_from_what_was_launched_before_its_record(record: int, expected: set[str]) -> None:
-    profile = told_of_events(replace(draw(RECORDED), window=WHOLE), record)
+    profile = with_events(replace(draw(RECORDED), window=WHOLE), record)
     assert edges(Timeline(profile), OTHER) == expected
 
 
@@ -196,14 +196,14 @@ def test_a_window_has_the_operations_that_run_in_it_or_are_launched_in_it(
     picture = [f"cpu:{thread + 7}  {track}" for thread, track in enumerate(cpu)]
     whole = Timeline(draw("\n".join([*picture, *(f"s{number + 7}  {track}" for number, track in enumerate(streams))])))
     window = replace(whole.window, start_ns=begin_us * 1000, end_ns=(begin_us + length_us) * 1000)
-    found, operations, (start, end) = build_graph(whole.at(window)), whole.operations, whole.call_times
+    graph, operations, (start, end) = build_graph(whole.at(window)), whole.operations, whole.call_times
     is_inside = (end > window.start_ns) & (start < window.end_ns)
     runs = (operations.end > window.start_ns) & (operations.start < window.end_ns)
     is_launched = np.append(is_inside, False)[operations.call]
-    assert sorted(found.work.operation.tolist()) == np.flatnonzero(runs | is_launched).tolist()
+    assert sorted(graph.work.operation.tolist()) == np.flatnonzero(runs | is_launched).tolist()
     # drawn calls are not inside others
-    assert sorted(found.calls.row.tolist()) == np.flatnonzero(is_inside).tolist()
-    launched = found.work.call >= 0
-    rows = operations.call[found.work.operation]
-    assert (found.calls.row[found.work.call[launched]] == rows[launched]).all()
+    assert sorted(graph.calls.row.tolist()) == np.flatnonzero(is_inside).tolist()
+    launched = graph.work.call >= 0
+    rows = operations.call[graph.work.operation]
+    assert (graph.calls.row[graph.work.call[launched]] == rows[launched]).all()
     assert not np.append(is_inside, False)[rows[~launched]].any()

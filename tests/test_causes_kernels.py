@@ -31,7 +31,7 @@ def before_after(timeline: Timeline, remedy: KernelRemedy) -> tuple[float, float
 
 
 def by_rule(timeline: Timeline, rule: str) -> list[tuple[float, float]]:
-    return [before_after(timeline, found) for found in kernel_remedies(timeline) if found.rule == rule]
+    return [before_after(timeline, remedy) for remedy in kernel_remedies(timeline) if remedy.rule == rule]
 
 
 def chain(*words: str, us: float | Sequence[float] = 100.0) -> list[tuple[str, float]]:
@@ -60,18 +60,18 @@ def test_matrix_products_get_as_fast_as_they_were_measured_with_tf32(recorded: R
 
 def test_a_chain_becomes_as_fast_as_its_fused_form_was_measured(recorded: Recorded) -> None:
     timeline = whole(recorded.profile("unfused"))
-    (found,) = kernel_remedies(timeline)
-    before, after = before_after(timeline, found)
-    assert (found.rule, found.place) == ("fusion", "mul, add, tanh")
+    (remedy,) = kernel_remedies(timeline)
+    before, after = before_after(timeline, remedy)
+    assert (remedy.rule, remedy.place) == ("fusion", "mul, add, tanh")
     assert before / _STEPS == pytest.approx(1_380, rel=0.01)
     assert after / _STEPS == pytest.approx(132, rel=0.06)
-    assert found.removed.sum() == 8 * _STEPS
+    assert remedy.removed.sum() == 8 * _STEPS
 
 
 def test_what_a_compiler_would_gain_of_a_healthy_training_step_is_not_more_than_it_did(recorded: Recorded) -> None:
     timeline = whole(recorded.profile("healthy"))
-    found = kernel_remedies(timeline)
-    (fusion,) = found
+    remedies = kernel_remedies(timeline)
+    (fusion,) = remedies
     assert (fusion.rule, fusion.place) == ("fusion", "mul, copy, gelu backward and 1 more chain")
     # the gradient of the loss, and the loss; torch.compile of the same step took 644 and 294 µs off them
     assert np.subtract(*before_after(timeline, fusion)) / _STEPS == pytest.approx(644 + 294, rel=0.1)
@@ -79,9 +79,9 @@ def test_what_a_compiler_would_gain_of_a_healthy_training_step_is_not_more_than_
 
 def test_a_normalization_by_hand(recorded: Recorded) -> None:
     timeline = whole(recorded.profile("normalization"))
-    (found,) = kernel_remedies(timeline)
+    (remedy,) = kernel_remedies(timeline)
     ((before, after),) = by_rule(timeline, "fusion")
-    assert found.place == "add, pow, mean, sqrt, ..."
+    assert remedy.place == "add, pow, mean, sqrt, ..."
     # 10 kernels, 3 whole times; the fused one was measured at 124 µs
     assert before / 3 == pytest.approx(1_140, rel=0.01)
     assert after / 3 == pytest.approx(124, rel=0.05)
@@ -89,10 +89,10 @@ def test_a_normalization_by_hand(recorded: Recorded) -> None:
 
 def test_adam_one_tensor_and_one_operation_at_a_time(recorded: Recorded) -> None:
     timeline = whole(recorded.profile("adam_loop"))
-    found = next(remedy for remedy in kernel_remedies(timeline) if remedy.rule == "fused_optimizer")
-    assert found.place == "Adam (lerp, mul, addcmul, sqrt, ...)"
+    remedy = next(remedy for remedy in kernel_remedies(timeline) if remedy.rule == "fused_optimizer")
+    assert remedy.place == "Adam (lerp, mul, addcmul, sqrt, ...)"
     # 8 tensors in each of 4 steps
-    assert len(found.operations) == 7 * 8 * 4
+    assert len(remedy.operations) == 7 * 8 * 4
 
 
 def test_training_in_fp32(recorded: Recorded) -> None:
@@ -110,8 +110,8 @@ def test_other_captures_get_no_doubtful_remedies(recorded: Recorded, name: str) 
 
 def test_one_thread_of_one_block_is_a_small_grid(recorded: Recorded) -> None:
     timeline = whole(recorded.profile("unified_memory"))
-    (found,) = kernel_remedies(timeline)
-    assert (found.rule, found.place) == ("small_grid", "add (1 block on 132 SMs)")
+    (remedy,) = kernel_remedies(timeline)
+    assert (remedy.rule, remedy.place) == ("small_grid", "add (1 block on 132 SMs)")
 
 
 def test_columns_of_details_are_not_needed(capture_file: Callable[[str], Path]) -> None:
@@ -153,7 +153,7 @@ def test_nothing_is_promised_for_gpus_whose_rates_are_not_known(gpu: str, capabi
 
 def test_products_and_convolutions_have_switches_of_their_own() -> None:
     timeline = one_after_the_other([(SGEMM, 1000.0), ("volta_scudnn_128x64_relu_interior_nn_v1", 500.0)] * 3)
-    places = [found.place for found in kernel_remedies(timeline)]
+    places = [remedy.place for remedy in kernel_remedies(timeline)]
     assert places == [f"matrix products ({label_of(SGEMM)})", "convolutions (conv f32 nn 128x64 relu)"]
 
 
@@ -217,15 +217,15 @@ def test_a_chain_ends_with_the_step() -> None:
     starts = timeline.profile.table("api_calls")["start_ns"].to_numpy()
     assert [remedy.removed.sum() for remedy in kernel_remedies(timeline)] == [16]
     in_three = np.sort(np.concatenate((starts[::5], starts[2::5])))
-    (found,) = kernel_remedies(timeline, in_three)
-    assert found.place == "tanh, exp, sin"
+    (remedy,) = kernel_remedies(timeline, in_three)
+    assert remedy.place == "tanh, exp, sin"
 
 
 def test_chains_that_do_not_repeat_are_none() -> None:
-    once = [*chain("mul", "add", "tanh", "exp"), (GEMM, 3.0)]
-    assert not by_rule(one_after_the_other(once), "fusion")
+    chained = [*chain("mul", "add", "tanh", "exp"), (GEMM, 3.0)]
+    assert not by_rule(one_after_the_other(chained), "fusion")
     # three times, but only at the beginning
-    assert not by_rule(one_after_the_other([*once * 3, (GEMM, 5000.0)]), "fusion")
+    assert not by_rule(one_after_the_other([*chained * 3, (GEMM, 5000.0)]), "fusion")
 
 
 def test_reductions_belong_to_a_chain_only_between_elementwise_kernels() -> None:
@@ -240,25 +240,25 @@ def test_kernels_of_one_name_work_on_one_tensor_after_the_other() -> None:
 
 def test_a_sequence_that_follows_itself_is_fused_once_per_turn() -> None:
     timeline = one_after_the_other(chain("sin", "add") * 50)
-    (found,) = kernel_remedies(timeline)
-    assert (len(found.operations), found.removed.sum()) == (100, 50)
+    (remedy,) = kernel_remedies(timeline)
+    assert (len(remedy.operations), remedy.removed.sum()) == (100, 50)
 
 
 def test_a_loop_over_tensors_keeps_what_each_update_reads_and_writes() -> None:
     updates = [kernel for us in (80.0, 5.0) * 6 for kernel in chain("mul", "add", "div", us=us)]
     timeline = one_after_the_other([*updates, (GEMM, 100.0)] * 4)
-    (found,) = kernel_remedies(timeline)
-    assert found.place == "mul, add, div on one tensor after the other"
-    before, after = before_after(timeline, found)
+    (remedy,) = kernel_remedies(timeline)
+    assert remedy.place == "mul, add, div on one tensor after the other"
+    before, after = before_after(timeline, remedy)
     # what 36 kernels take in each step to begin and end, one takes
     assert after == pytest.approx(0.62 * (before - 4 * 36 * 1.5) + 4 * 1.5, rel=0.001)
-    assert found.removed.sum() == 4 * 35
+    assert remedy.removed.sum() == 4 * 35
 
 
 def test_many_turns_in_a_step_are_a_loop_over_tensors_of_one_size() -> None:
     timeline = one_after_the_other([*chain("mul", "add", "div") * 12, (GEMM, 100.0)] * 4)
-    (found,) = kernel_remedies(timeline)
-    assert before_after(timeline, found) == (4 * 3600, 4 * 1200)
+    (remedy,) = kernel_remedies(timeline)
+    assert before_after(timeline, remedy) == (4 * 3600, 4 * 1200)
     (in_steps,) = kernel_remedies(timeline, timeline.profile.table("api_calls")["start_ns"].to_numpy()[::37])
     assert before_after(timeline, in_steps)[1] == pytest.approx(4 * (0.62 * (3600 - 36 * 1.5) + 1.5), rel=0.001)
 
@@ -290,10 +290,10 @@ def attending(name: str = FLASH_2, us: float = 200.0, blocks: int = 512, capabil
 
 @pytest.mark.parametrize("name", [FLASH_2, FLASH_2.replace("pytorch_flash::", "flash::"), FLASH_2_BACK])
 def test_flash_attention_2_takes_half_of_its_time_in_kernels_for_hopper(name: str) -> None:
-    (found,) = kernel_remedies(attending(name))
-    assert found.rule == "flash_attention_2"
-    assert found.place.startswith("flash ")
-    assert before_after(attending(name), found) == pytest.approx((4 * 200, 4 * 110))
+    (remedy,) = kernel_remedies(attending(name))
+    assert remedy.rule == "flash_attention_2"
+    assert remedy.place.startswith("flash ")
+    assert before_after(attending(name), remedy) == pytest.approx((4 * 200, 4 * 110))
     # a short one hardly gets shorter
     assert by_rule(attending(name, us=24.0), "flash_attention_2") == [(4 * 24, 4 * 20)]
 
@@ -335,9 +335,9 @@ def test_without_grids_attention_may_be_decoding() -> None:
 
 def test_a_kernel_that_leaves_most_of_the_gpu_idle() -> None:
     timeline = one_after_the_other([("scan(int *)", 660.0), (GEMM, 1000.0)] * 3, grid_x=[10, 1000] * 3)
-    (found,) = kernel_remedies(timeline)
-    assert (found.rule, found.place) == ("small_grid", "scan (10 blocks on 132 SMs)")
-    assert before_after(timeline, found) == (3 * 660, 3 * 50)
+    (remedy,) = kernel_remedies(timeline)
+    assert (remedy.rule, remedy.place) == ("small_grid", "scan (10 blocks on 132 SMs)")
+    assert before_after(timeline, remedy) == (3 * 660, 3 * 50)
 
 
 def test_grids_that_are_small_for_a_reason_are_left_alone() -> None:
@@ -348,15 +348,15 @@ def test_grids_that_are_small_for_a_reason_are_left_alone() -> None:
 
 def test_a_small_grid_beside_another_kernel_fills_what_that_one_leaves() -> None:
     timeline = one_after_the_other([("k", 600.0)] * 4, grid_x=10)
-    assert [found.rule for found in kernel_remedies(timeline)] == ["small_grid"]
-    beside = timeline.profile.table("kernels").assign(stream=[7, 8, 7, 8])
-    beside["start_ns"] = [0, 0, 700_000, 900_000]
-    beside["end_ns"] = [600_000, 500_000, 1_000_000, 1_400_000]
-    profile = timeline.profile.__class__({**timeline.profile.tables, "kernels": beside})
+    assert [remedy.rule for remedy in kernel_remedies(timeline)] == ["small_grid"]
+    overlapping = timeline.profile.table("kernels").assign(stream=[7, 8, 7, 8])
+    overlapping["start_ns"] = [0, 0, 700_000, 900_000]
+    overlapping["end_ns"] = [600_000, 500_000, 1_000_000, 1_400_000]
+    profile = timeline.profile.__class__({**timeline.profile.tables, "kernels": overlapping})
     assert not kernel_remedies(Timeline(profile))
 
 
-def test_without_grids_nothing_is_said_about_them() -> None:
+def test_without_grids_nothing_is_reported_about_them() -> None:
     profile = one_after_the_other([("k", 600.0)] * 4, grid_x=10).profile
     few = profile.table("kernels").drop(columns=list(DETAILS["kernels"]))
     assert not kernel_remedies(Timeline(profile.__class__({**profile.tables, "kernels": few})))
@@ -386,9 +386,9 @@ def test_kernels_in_fp64_take_half_of_what_they_take_beyond_some_microseconds() 
 @pytest.mark.parametrize(("name", "rule"), [(TO_NHWC, "layout"), (CAT, "concatenation")])
 def test_what_only_moves_tensors_is_gone(name: str, rule: str) -> None:
     timeline = one_after_the_other([(name, 80.0), (GEMM, 50.0)] * 4)
-    (found,) = (one for one in kernel_remedies(timeline) if one.rule == rule)
-    assert before_after(timeline, found) == (4 * 80.0, 0)
-    assert found.removed.all()
+    (remedy,) = (one for one in kernel_remedies(timeline) if one.rule == rule)
+    assert before_after(timeline, remedy) == (4 * 80.0, 0)
+    assert remedy.removed.all()
 
 
 def test_different_foreach_kernels_in_a_row_are_an_optimizer() -> None:
@@ -415,8 +415,8 @@ def test_only_kernels_in_the_window_count() -> None:
     names = drawn.table("kernels").assign(name="ampere_sgemm_128x64_nn").astype({"name": "category"})
     devices = one_after_the_other([(SGEMM, 1.0)]).profile.table("devices")
     longer = names.assign(end_ns=names["start_ns"] + 100_000)
-    (found,) = kernel_remedies(Timeline(draw("").__class__({**drawn.tables, "kernels": longer, "devices": devices})))
-    assert found.operations.tolist() == [1]
+    (remedy,) = kernel_remedies(Timeline(draw("").__class__({**drawn.tables, "kernels": longer, "devices": devices})))
+    assert remedy.operations.tolist() == [1]
 
 
 _KINDS = ["mul", "add", "tanh", "copy", "mean", "gelu backward"]
@@ -429,20 +429,22 @@ _KERNELS = [*map(torch_kernel, _KINDS), GEMM, SGEMM, DOUBLE, TO_NHWC, CAT, forea
     st.integers(1, 8),
     st.lists(st.integers(1, 132), min_size=1, max_size=3),
 )
-def test_no_kernel_gets_longer_and_each_is_told_once(step: list[tuple[str, int]], steps: int, grids: list[int]) -> None:
+def test_no_kernel_gets_longer_and_each_is_reported_once(
+    step: list[tuple[str, int]], steps: int, grids: list[int]
+) -> None:
     repeated = [(name, float(us)) for name, us in step] * steps
     count = sum(name not in ("D2D", "memset") for name, _ in repeated)
     timeline = one_after_the_other(repeated, grid_x=[grids[number % len(grids)] for number in range(count)])
     operations = timeline.operations
     time = operations.end - operations.start
-    for found in kernel_remedies(timeline):
-        assert (found.new_ns <= time[found.operations]).all()
-        assert (found.new_ns >= 0).all()
-        assert (found.new_ns[found.removed] == 0).all()
-        assert (np.diff(found.operations) > 0).all()
-        assert len(found.operations) == len(found.new_ns) == len(found.removed)
-        assert found.place
-    rules = [found.rule for found in kernel_remedies(timeline) for _ in found.operations]
+    for remedy in kernel_remedies(timeline):
+        assert (remedy.new_ns <= time[remedy.operations]).all()
+        assert (remedy.new_ns >= 0).all()
+        assert (remedy.new_ns[remedy.removed] == 0).all()
+        assert (np.diff(remedy.operations) > 0).all()
+        assert len(remedy.operations) == len(remedy.new_ns) == len(remedy.removed)
+        assert remedy.place
+    rules = [remedy.rule for remedy in kernel_remedies(timeline) for _ in remedy.operations]
     assert rules.count("fusion") <= len(time)
 
 
@@ -456,10 +458,10 @@ STEP = [*SCORES, ("layer_norm", 50.0)]
 
 def test_what_is_between_the_products_of_attention_takes_no_time_in_one_kernel() -> None:
     timeline = one_after_the_other(STEP * 4)
-    (found,) = kernel_remedies(timeline)
-    assert (found.rule, found.place) == ("attention", "mul, masked_fill, softmax")
-    assert before_after(timeline, found) == (4 * 1680, 0)
-    assert found.removed.all()
+    (remedy,) = kernel_remedies(timeline)
+    assert (remedy.rule, remedy.place) == ("attention", "mul, masked_fill, softmax")
+    assert before_after(timeline, remedy) == (4 * 1680, 0)
+    assert remedy.removed.all()
 
 
 @pytest.mark.parametrize(
@@ -540,9 +542,9 @@ REORDERS = (
 
 def test_copies_within_the_gpu_are_a_cause_if_they_take_a_tenth_of_the_time() -> None:
     timeline = one_after_the_other([(GEMM, 500.0), (REORDERS, 300.0), ("D2D", 100.0)] * 4)
-    (found,) = kernel_remedies(timeline)
-    assert (found.rule, found.place) == ("device_copy", "elementwise copy<bf16>, Device-to-Device")
-    assert before_after(timeline, found) == (4 * 400, 0)
+    (remedy,) = kernel_remedies(timeline)
+    assert (remedy.rule, remedy.place) == ("device_copy", "elementwise copy<bf16>, Device-to-Device")
+    assert before_after(timeline, remedy) == (4 * 400, 0)
     few = one_after_the_other([(GEMM, 500.0), (REORDERS, 30.0), ("D2D", 10.0)] * 4)
     assert not by_rule(few, "device_copy")
     # a cast reads and writes other bytes: it is more than a copy
@@ -563,9 +565,9 @@ def test_no_chain_goes_on_in_another_range(names: tuple[str, ...], length: int) 
         for half, name in enumerate(names)
     ]
     tables = {**plain.profile.tables, "ranges": conform("ranges", pd.DataFrame(rows)) if rows else empty("ranges")}
-    (found,) = (remedy for remedy in kernel_remedies(whole(Profile(tables))) if remedy.rule == "fusion")
-    assert len(found.operations) == 4 * 6
-    assert (~found.removed).sum() == 4 * 6 // length
+    (remedy,) = (remedy for remedy in kernel_remedies(whole(Profile(tables))) if remedy.rule == "fusion")
+    assert len(remedy.operations) == 4 * 6
+    assert (~remedy.removed).sum() == 4 * 6 // length
 
 
 # the forward pass once more in the backward pass
@@ -593,18 +595,18 @@ def training(
 
 def test_what_the_backward_pass_computes_again_need_not_be_computed() -> None:
     timeline = training(forward=7, again=8)
-    (found,) = (remedy for remedy in kernel_remedies(timeline) if remedy.rule == "recomputation")
+    (remedy,) = (remedy for remedy in kernel_remedies(timeline) if remedy.rule == "recomputation")
     # two blocks in each of eight steps
-    assert before_after(timeline, found) == (8 * 2 * 150.0, 0.0)
-    assert found.removed.all()
-    assert len(found.operations) == 8 * 2 * len(FORWARD)
+    assert before_after(timeline, remedy) == (8 * 2 * 150.0, 0.0)
+    assert remedy.removed.all()
+    assert len(remedy.operations) == 8 * 2 * len(FORWARD)
 
 
 def test_what_runs_again_between_products_counts_and_equal_kernels_without_a_product_do_not() -> None:
     pointwise = chain(*("mul", "add", "tanh", "exp", "neg", "log", "pow", "abs", "sin"), us=10.0)
     timeline = training(forward=7, again=8, kernels=[*FORWARD, *pointwise], last=[*BACKWARD, *pointwise, *BACKWARD])
-    (found,) = (remedy for remedy in kernel_remedies(timeline) if remedy.rule == "recomputation")
-    assert len(found.operations) == 8 * 2 * (len(FORWARD) + len(pointwise))
+    (remedy,) = (remedy for remedy in kernel_remedies(timeline) if remedy.rule == "recomputation")
+    assert len(remedy.operations) == 8 * 2 * (len(FORWARD) + len(pointwise))
 
 
 @pytest.mark.parametrize(

@@ -40,37 +40,37 @@ def moving(operation: str, start: float, end: float, size: int = 0) -> Profile:
 
 
 def gain(profile: Profile) -> Gain | None:
-    found = simulate(Timeline(profile))
-    assert found.is_trusted
-    return next((gain for gain in found.gains if gain.remedy.rule == "migration"), None)
+    simulation = simulate(Timeline(profile))
+    assert simulation.is_trusted
+    return next((gain for gain in simulation.gains if gain.remedy.rule == "migration"), None)
 
 
 def test_a_kernel_gets_shorter_by_what_it_waits_for_pages() -> None:
-    found = gain(moving("Unified Host-to-Device", 0.4, 1.2))
-    assert found
-    assert found.gain_ns == pytest.approx(0.8 * MS, rel=0.05)
-    assert (found.remedy.path, found.remedy.cases) == ("step", 1)
+    simulated = gain(moving("Unified Host-to-Device", 0.4, 1.2))
+    assert simulated
+    assert simulated.gain_ns == pytest.approx(0.8 * MS, rel=0.05)
+    assert (simulated.remedy.path, simulated.remedy.cases) == ("step", 1)
 
 
 def test_bytes_still_have_to_be_moved() -> None:
     # 10 MB at 25 GB/s take 0.4 ms
-    found = gain(moving("Unified Host-to-Device", 0.4, 1.2, size=10_000_000))
-    assert found
-    assert found.gain_ns == pytest.approx(0.4 * MS, rel=0.05)
+    simulated = gain(moving("Unified Host-to-Device", 0.4, 1.2, size=10_000_000))
+    assert simulated
+    assert simulated.gain_ns == pytest.approx(0.4 * MS, rel=0.05)
     assert gain(moving("Unified Host-to-Device", 0.4, 1.2, size=30_000_000)) is None
 
 
 def test_a_kernel_takes_some_time_without_waiting() -> None:
-    found = gain(moving("Unified Host-to-Device", 0, 1.6))
-    assert found
-    assert found.gain_ns == pytest.approx(1.2 * MS, rel=0.05)
+    simulated = gain(moving("Unified Host-to-Device", 0, 1.6))
+    assert simulated
+    assert simulated.gain_ns == pytest.approx(1.2 * MS, rel=0.05)
 
 
 def test_host_code_gets_shorter_by_what_it_waits_for_pages() -> None:
     # a fault is served for 20 µs before its page is moved
-    found = gain(moving("Unified Device-to-Host", 1.6, 1.9))
-    assert found
-    assert found.gain_ns == pytest.approx(0.32 * MS, rel=0.05)
+    simulated = gain(moving("Unified Device-to-Host", 1.6, 1.9))
+    assert simulated
+    assert simulated.gain_ns == pytest.approx(0.32 * MS, rel=0.05)
 
 
 def test_pages_that_nobody_waits_for_gain_nothing() -> None:

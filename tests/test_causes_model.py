@@ -95,10 +95,12 @@ programs = st.one_of(
 @examples(30)
 def test_any_program_is_replayed_as_it_was_and_its_path_adds_up(program: tuple[Thread, ...], times: int) -> None:
     timeline = looped(*program, times=times)
-    found = simulate(timeline)
+    simulation = simulate(timeline)
     # what happens less than five times has no typical latency, and a step may contain two of that
-    assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01, abs=1_000 if times >= 5 else 20_000)
-    assert all(0 <= gain.gain_ns <= found.unprofiled_ns + 1 for gain in found.gains)
+    assert simulation.replayed_ns == pytest.approx(
+        simulation.measured_ns, rel=0.01, abs=1_000 if times >= 5 else 20_000
+    )
+    assert all(0 <= gain.gain_ns <= simulation.unprofiled_ns + 1 for gain in simulation.gains)
     assert_adds_up(timeline)
 
 
@@ -106,9 +108,9 @@ def test_any_program_is_replayed_as_it_was_and_its_path_adds_up(program: tuple[T
 @examples(15)
 def test_without_records_of_events_it_is_too(program: tuple[Thread, ...]) -> None:
     timeline = Timeline(captured(*repeated(8, *program), records=False))
-    found = simulate(timeline)
-    assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01, abs=1_000)
-    assert all(0 <= gain.gain_ns <= found.unprofiled_ns + 1 for gain in found.gains)
+    simulation = simulate(timeline)
+    assert simulation.replayed_ns == pytest.approx(simulation.measured_ns, rel=0.01, abs=1_000)
+    assert all(0 <= gain.gain_ns <= simulation.unprofiled_ns + 1 for gain in simulation.gains)
     assert_adds_up(timeline)
 
 
@@ -142,8 +144,8 @@ def assert_adds_up(timeline: Timeline) -> None:
     ],
 )
 def test_latencies_and_what_was_waited_for_are_known_where_they_are_easily_mistaken(step: Body, times: int) -> None:
-    found = simulate(looped(step, times=times))
-    assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01)
+    simulation = simulate(looped(step, times=times))
+    assert simulation.replayed_ns == pytest.approx(simulation.measured_ns, rel=0.01)
 
 
 def test_a_wait_for_what_was_launched_before_the_window_is_for_that() -> None:
@@ -151,9 +153,9 @@ def test_a_wait_for_what_was_launched_before_the_window_is_for_that() -> None:
     kernels = (Kernel(100),) * 5
     timeline = Timeline(captured((*kernels, within("measure", Sync(), Host(50)))))
     assert timeline.window.name == "measure"
-    found = build_graph(timeline)
-    (waits_for,) = found.calls.waits_for
-    assert found.work.end[waits_for] == timeline.operations.end.max()
+    graph = build_graph(timeline)
+    (waits_for,) = graph.calls.waits_for
+    assert graph.work.end[waits_for] == timeline.operations.end.max()
     path = path_table(timeline).frame.set_index("cause")["time_ns"]
     assert path["compute"] == pytest.approx(5 * 100_000, rel=0.05)
     assert path["synchronizing call"] == 4_000
@@ -162,9 +164,9 @@ def test_a_wait_for_what_was_launched_before_the_window_is_for_that() -> None:
 
 def test_an_event_says_what_a_stream_waits_for_though_other_work_ends_later() -> None:
     step = (Kernel(100, 7), Record(0, 7), Kernel(94.5, 9), Follow(0, 8), Kernel(60, 8), Sync())
-    found = build_graph(looped(step)).work
-    last = np.flatnonzero(found.end - found.start == 60_000)
-    lengths = (found.end - found.start)[found.dependency[last]]
+    nodes = build_graph(looped(step)).work
+    last = np.flatnonzero(nodes.end - nodes.start == 60_000)
+    lengths = (nodes.end - nodes.start)[nodes.dependency[last]]
     assert lengths.tolist() == [100_000] * STEPS
 
 
@@ -202,8 +204,8 @@ RETURNS = {"synchronizing call": 4}
 )
 def test_each_piece_of_the_path_is_the_time_of_its_cause(step: Body, expected: dict[str, float]) -> None:
     # less than a µs is what happens once
-    found = {cause: us for cause, us in per_step(looped(step)).items() if us >= 1}
-    assert found == pytest.approx(expected, rel=0.01, abs=0.5)
+    causes = {cause: us for cause, us in per_step(looped(step)).items() if us >= 1}
+    assert causes == pytest.approx(expected, rel=0.01, abs=0.5)
 
 
 def test_kernels_of_one_function_are_pieces_of_their_own() -> None:
@@ -373,8 +375,8 @@ AFTER_A_KERNEL = [
 
 @pytest.mark.parametrize(("slow", "mended"), AFTER_A_KERNEL)
 def test_what_stays_on_a_stream_keeps_its_order_when_copies_leave_it(slow: Body, mended: Body) -> None:
-    found = what_if(looped(slow)).frame
-    (copy,) = found[found["rule"] == "exposed_copy"].to_dict("records")
+    table = what_if(looped(slow)).frame
+    (copy,) = table[table["rule"] == "exposed_copy"].to_dict("records")
     assert copy["gain_ns"] == pytest.approx(1000 * (step_us(slow) - step_us(mended)), rel=0.05)
 
 
@@ -388,10 +390,10 @@ def test_copies_of_both_directions_leave_the_stream_one_after_the_other() -> Non
 
 
 def test_what_has_no_way_around_it_cannot_be_taken_off_a_stream() -> None:
-    found = build_model(looped((Kernel(100), Kernel(50), Kernel(30))))
-    first = np.flatnonzero(found.kind == STREAM)[5:6]
+    model = build_model(looped((Kernel(100), Kernel(50), Kernel(30))))
+    first = np.flatnonzero(model.kind == STREAM)[5:6]
     with pytest.raises(ValueError, match="without a bypass"):
-        found.passed_on(first, found.graph.work.previous[found.item[first]])
+        model.passed_on(first, model.graph.work.previous[model.item[first]])
 
 
 def test_copies_that_are_out_of_order_by_the_clock_have_no_way_around_them() -> None:
@@ -407,16 +409,16 @@ def test_copies_that_are_out_of_order_by_the_clock_have_no_way_around_them() -> 
 
 @pytest.mark.parametrize("missing", [PASS, SKIP, BYPASS])
 def test_a_bypass_to_another_operation_than_the_nearest_that_stays_is_an_error(missing: int) -> None:
-    found = build_model(looped((Kernel(200), *(LOADED,) * 3, Kernel(50))))
-    copies = np.flatnonzero(found.graph.work.direction >= 0)
-    last = np.flatnonzero((found.kind == STREAM) & np.isin(found.item - 1, copies) & ~np.isin(found.item, copies))
-    assert len(found.passed_on(last, copies)) == 2 * STEPS
+    model = build_model(looped((Kernel(200), *(LOADED,) * 3, Kernel(50))))
+    copies = np.flatnonzero(model.graph.work.direction >= 0)
+    last = np.flatnonzero((model.kind == STREAM) & np.isin(model.item - 1, copies) & ~np.isin(model.item, copies))
+    assert len(model.passed_on(last, copies)) == 2 * STEPS
     # one edge of the last step lacks: from the kernel, between what leads around two copies, or to the next kernel
-    kind, edges = found.kind.copy(), np.flatnonzero(found.kind == missing)
-    edges = edges[(missing == SKIP) | ~np.isin(found.item[edges], copies)]
+    kind, edges = model.kind.copy(), np.flatnonzero(model.kind == missing)
+    edges = edges[(missing == SKIP) | ~np.isin(model.item[edges], copies)]
     kind[edges[-1]] = MEET
     with pytest.raises(ValueError, match="without a bypass"):
-        replace(found, kind=kind).passed_on(last, copies)
+        replace(model, kind=kind).passed_on(last, copies)
 
 
 def test_a_rule_that_is_not_declared_is_an_error() -> None:
@@ -553,10 +555,10 @@ def test_nothing_is_gained_where_the_gpu_is_always_busy(program: list[Thread | B
 def test_gains_are_of_the_program_without_the_profiler(added_us: float) -> None:
     step = (within("load", Host(200)), *(Kernel(5), Host(3)) * 20, Sync())
     timeline = looped(step, added_us=added_us)
-    found = simulate(timeline)
-    assert found.measured_ns == pytest.approx(1000 * step_us(step, added_us=added_us), rel=0.01)
-    assert found.unprofiled_ns == pytest.approx(1000 * step_us(step), rel=0.02)
-    (gain,) = (gain for gain in found.gains if gain.remedy.path == "step / load")
+    simulation = simulate(timeline)
+    assert simulation.measured_ns == pytest.approx(1000 * step_us(step, added_us=added_us), rel=0.01)
+    assert simulation.unprofiled_ns == pytest.approx(1000 * step_us(step), rel=0.02)
+    (gain,) = (gain for gain in simulation.gains if gain.remedy.path == "step / load")
     assert gain.gain_ns == pytest.approx(200_000, rel=0.02)
 
 
@@ -626,11 +628,13 @@ ODD: dict[str, Callable[[], Profile]] = {
 @pytest.mark.parametrize("capture", ODD)
 def test_odd_captures_have_a_path_and_gains_only_where_the_replay_is_trusted(capture: str) -> None:
     timeline = Timeline(ODD[capture]())
-    found, rows = simulate(timeline), what_if(timeline).frame
+    simulation, rows = simulate(timeline), what_if(timeline).frame
     assert_adds_up(timeline)
-    assert found.is_trusted == (found.measured_ns > 0 and abs(found.unexplained) <= 0.1 and not found.obstacle)
-    assert rows["gain_ns"].notna().to_numpy().tolist() == [found.is_trusted] * len(rows)
-    assert ((rows["gain_ns"].dropna() >= 0) & (rows["gain_ns"].dropna() <= found.unprofiled_ns + 1)).all()
+    assert simulation.is_trusted == (
+        simulation.measured_ns > 0 and abs(simulation.unexplained) <= 0.1 and not simulation.obstacle
+    )
+    assert rows["gain_ns"].notna().to_numpy().tolist() == [simulation.is_trusted] * len(rows)
+    assert ((rows["gain_ns"].dropna() >= 0) & (rows["gain_ns"].dropna() <= simulation.unprofiled_ns + 1)).all()
 
 
 @pytest.mark.parametrize(
@@ -642,9 +646,9 @@ def test_odd_captures_have_a_path_and_gains_only_where_the_replay_is_trusted(cap
     ],
 )
 def test_a_capture_that_lacks_much_promises_nothing_and_says_what_it_lacks(capture: str, lacks: str) -> None:
-    found = simulate(Timeline(ODD[capture]()))
-    assert not found.is_trusted
-    assert lacks in found.doubt
+    simulation = simulate(Timeline(ODD[capture]()))
+    assert not simulation.is_trusted
+    assert lacks in simulation.doubt
 
 
 def test_a_gpu_whose_clock_is_early_is_not_trusted() -> None:
@@ -654,8 +658,8 @@ def test_a_gpu_whose_clock_is_early_is_not_trusted() -> None:
         for name, table in profile.tables.items()
         if name in ("kernels", "memory_ops", "graph_launches")
     }
-    found = simulate(Timeline(Profile({**profile.tables, **moved})))
-    assert "begin before their launch: the CPU and GPU clocks differ" in found.doubt
+    simulation = simulate(Timeline(Profile({**profile.tables, **moved})))
+    assert "begin before their launch: the CPU and GPU clocks differ" in simulation.doubt
 
 
 def sampled(profile: Profile, each_ns: int, *threads: int, lines: Sequence[int] = (7, 8, 9)) -> Timeline:
@@ -675,10 +679,10 @@ def test_another_thread_that_runs_python_keeps_the_one_that_launches_from_it() -
     profile = captured(*repeated(STEPS, step))
     own = int(profile.table("api_calls")["thread"].iloc[0])
     timeline = sampled(profile, 50_000, own, own + 1)
-    (found,) = (gain for gain in simulate(timeline).gains if gain.remedy.rule == "interpreter")
-    assert found.remedy.name == "summarize"
+    (gain,) = (gain for gain in simulate(timeline).gains if gain.remedy.rule == "interpreter")
+    assert gain.remedy.name == "summarize"
     # half of the samples, and so of the host code
-    assert found.gain_ns == pytest.approx(3 * 450_000, rel=0.1)
+    assert gain.gain_ns == pytest.approx(3 * 450_000, rel=0.1)
     # alone, or where only one place waits, it is something else
     elsewhere = sampled(captured(*repeated(STEPS, (within("a", Host(900)), *(Kernel(20),) * 3))), 50_000, own, own + 1)
     # a thread that stays on one line, such as that of a read, waits and keeps nothing
@@ -731,15 +735,15 @@ def test_host_code_compiles_if_a_compiler_is_on_the_stack(stack: str, is_compile
     timeline = sampled(profile, 500_000, own)
     table = timeline.profile.table("python_samples").assign(stack=stack)
     tables = {**timeline.profile.tables, "python_samples": conform("python_samples", table)}
-    found = rules_of(Timeline(replace(timeline.profile, tables=tables)))
-    assert ("compilation" in found) == is_compiler
-    assert ("host_code" in found) != is_compiler
+    gains = rules_of(Timeline(replace(timeline.profile, tables=tables)))
+    assert ("compilation" in gains) == is_compiler
+    assert ("host_code" in gains) != is_compiler
     if is_compiler:
-        assert found["compilation"] == pytest.approx(5_000_000, rel=0.05)
+        assert gains["compilation"] == pytest.approx(5_000_000, rel=0.05)
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
-def test_a_jax_program_is_told_to_jit_unless_it_is_jitted(*, is_marked: bool) -> None:
+def test_a_jax_program_is_advised_to_jit_unless_it_is_jitted(*, is_marked: bool) -> None:
     """XLA marks its programs; nsys loses them, so that its launches must do."""
 
     def of(*parts: Statement) -> Timeline:
@@ -753,16 +757,16 @@ def test_a_jax_program_is_told_to_jit_unless_it_is_jitted(*, is_marked: bool) ->
     names = [f"loop_{letter}_fusion" for letter in "abcdefghijklmnopqrst"]
     operations = [(Host(400), Copy("H", 4), Kernel(3, name=name)) for name in names]
     eager = of(*(within(f"jit_{number}", *operation) for number, operation in enumerate(operations)))
-    found = rules_of(eager)
-    assert "launch_bound" not in found
-    assert found["not_jitted"] > 0.9 * simulate(eager).unprofiled_ns
+    gains = rules_of(eager)
+    assert "launch_bound" not in gains
+    assert gains["not_jitted"] > 0.9 * simulate(eager).unprofiled_ns
     launches = [Kernel(3, name=name) for name in names]
     jitted = rules_of(of(within("jit_step", *launches), Host(50)))
     assert "not_jitted" not in jitted
     assert "launch_bound" in jitted
 
 
-def test_what_a_start_up_compiles_is_told_though_no_step_does() -> None:
+def test_what_a_start_up_compiles_is_reported_though_no_step_does() -> None:
     load, step = (Host(5000), Call("cuModuleLoadData", 300), Kernel(50)), (Host(100), Kernel(100))
     first = within("step", *load, *step)
     timeline = Timeline(captured(Thread((*load * 30, *[first] * 3, *[within("step", *step)] * 20))))
@@ -815,10 +819,10 @@ def test_workers_that_start_for_each_epoch(stack: str, restarts: bool) -> None:
     samples = timeline.profile.table("python_samples").assign(stack=stack)
     own = timeline.profile.table("api_calls")["thread"].iloc[0]
     tables = {**timeline.profile.tables, "python_samples": conform("python_samples", samples.assign(thread=own))}
-    found = rules_of(Timeline(replace(timeline.profile, tables=tables)))
-    assert ("restarted_workers" in found) == restarts
+    gains = rules_of(Timeline(replace(timeline.profile, tables=tables)))
+    assert ("restarted_workers" in gains) == restarts
     # the same time is not also that of host code
-    assert ("host_code" in found) != restarts
+    assert ("host_code" in gains) != restarts
 
 
 def test_a_kernel_that_begins_while_the_one_before_it_ends_still_waits_for_it() -> None:
@@ -828,10 +832,10 @@ def test_a_kernel_that_begins_while_the_one_before_it_ends_still_waits_for_it() 
     end = (kernels["start_ns"].shift(-1) + 5_000).fillna(kernels["end_ns"])
     longer = kernels.assign(end_ns=end.astype(kernels["end_ns"].dtype))
     timeline = Timeline(replace(profile, tables={**profile.tables, "kernels": longer}))
-    found = simulate(timeline)
+    simulation = simulate(timeline)
     # the stream is always busy, so that a graph gains nothing
-    assert found.is_trusted
-    assert [gain.remedy.rule for gain in found.gains if gain.gain_ns > 0.05 * found.unprofiled_ns] == []
+    assert simulation.is_trusted
+    assert [gain.remedy.rule for gain in simulation.gains if gain.gain_ns > 0.05 * simulation.unprofiled_ns] == []
 
 
 def test_a_long_program_is_judged_by_some_of_its_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -841,10 +845,12 @@ def test_a_long_program_is_judged_by_some_of_its_repetitions(monkeypatch: pytest
     monkeypatch.setattr(stretches, "MOST_REPLAYED", 200)
     monkeypatch.setattr(stretches, "MOST_FOLLOWED", 400)
     some = Timeline(profile)
-    found = simulate(some)
-    assert 3 <= found.model.steps < expected.model.steps == 40
-    assert [gain.remedy.rule for gain in found.gains] == [gain.remedy.rule for gain in expected.gains]
-    assert [gain.gain_ns for gain in found.gains] == pytest.approx([gain.gain_ns for gain in expected.gains], rel=0.02)
+    simulation = simulate(some)
+    assert 3 <= simulation.model.steps < expected.model.steps == 40
+    assert [gain.remedy.rule for gain in simulation.gains] == [gain.remedy.rule for gain in expected.gains]
+    assert [gain.gain_ns for gain in simulation.gains] == pytest.approx(
+        [gain.gain_ns for gain in expected.gains], rel=0.02
+    )
     rows = path_table(some)
     assert rows.notes
     assert rows.frame["time_ns"].sum() == some.window.length_ns
@@ -858,19 +864,19 @@ def test_repetitions_now_and_then_count_as_often_as_they_are(monkeypatch: pytest
     timeline = Timeline(captured(of_ten * 8))
     monkeypatch.setattr(stretches, "MOST_REPLAYED", 40)
     monkeypatch.setattr(stretches, "_MOST_DIVERSE", 160)
-    found = simulate(timeline)
-    assert 3 <= found.model.steps < found.repetitions == 80
-    assert found.measured_ns == pytest.approx(timeline.window.length_ns / 80, rel=0.25)
-    assert found.gains[0].remedy.path == "step / save"
+    simulation = simulate(timeline)
+    assert 3 <= simulation.model.steps < simulation.repetitions == 80
+    assert simulation.measured_ns == pytest.approx(timeline.window.length_ns / 80, rel=0.25)
+    assert simulation.gains[0].remedy.path == "step / save"
 
 
 def test_slow_repetitions_in_the_middle_do_not_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     usually, slow = within("step", Kernel(100), Host(300)), within("step", Kernel(100), Host(550))
     timeline = Timeline(captured((*[usually] * 17, *[slow] * 6, *[usually] * 17)))
     monkeypatch.setattr(stretches, "MOST_REPLAYED", 20)
-    found = simulate(timeline)
-    assert 3 <= found.model.steps <= 6
-    assert found.measured_ns == pytest.approx(np.median(np.diff(timeline.window.repetitions)), rel=0.02)
+    simulation = simulate(timeline)
+    assert 3 <= simulation.model.steps <= 6
+    assert simulation.measured_ns == pytest.approx(np.median(np.diff(timeline.window.repetitions)), rel=0.02)
 
 
 @pytest.mark.parametrize(("behind", "repetitions"), [(0, 3), (1, 5)])
@@ -896,8 +902,8 @@ def test_of_long_repetitions_a_few_are_replayed(most_times: float, steps: int, m
     monkeypatch.setattr(stretches, "_MOST_TIMES_REPLAYED", most_times)
     # as if there were no room for more
     monkeypatch.setattr(stretches, "_part_count", lambda counts, fewest, _: min(fewest, len(counts)))
-    found = simulate(timeline)
-    assert (found.model.steps, found.repetitions) == (steps, 40)
+    simulation = simulate(timeline)
+    assert (simulation.model.steps, simulation.repetitions) == (steps, 40)
 
 
 def test_repetitions_too_long_to_replay_are_judged_by_a_stretch_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -905,9 +911,9 @@ def test_repetitions_too_long_to_replay_are_judged_by_a_stretch_of_them(monkeypa
     expected = simulate(Timeline(profile))
     monkeypatch.setattr(stretches, "MOST_REPLAYED", 40)
     monkeypatch.setattr(stretches, "_MOST_TIMES_REPLAYED", 0)
-    found = simulate(Timeline(profile))
-    assert (found.model.steps, found.repetitions) == (0, 40)
-    assert found.measured_ns == pytest.approx(expected.measured_ns, rel=0.02)
-    assert found.unprofiled_ns == pytest.approx(expected.unprofiled_ns, rel=0.05)
-    assert found.gains
-    assert all(gain.gain_ns <= found.unprofiled_ns for gain in found.gains)
+    simulation = simulate(Timeline(profile))
+    assert (simulation.model.steps, simulation.repetitions) == (0, 40)
+    assert simulation.measured_ns == pytest.approx(expected.measured_ns, rel=0.02)
+    assert simulation.unprofiled_ns == pytest.approx(expected.unprofiled_ns, rel=0.05)
+    assert simulation.gains
+    assert all(gain.gain_ns <= simulation.unprofiled_ns for gain in simulation.gains)

@@ -149,11 +149,11 @@ def test_git_gets_the_token_of_the_step_for_that_server_alone(tmp_path: Path) ->
     given = {key: filled(value, {"github.server_url": "https://github.com"}) for key, value in record["env"].items()}
 
     def answer(host: str, **token: str) -> str:
-        known = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
+        environment = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
         done = subprocess.run(
             ["git", "credential", "fill"],
             input=f"protocol=https\nhost={host}\n\n",
-            env={**known, **given, **token},
+            env={**environment, **given, **token},
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -179,11 +179,11 @@ LOCK = TEMPLATES / "requirements.txt"
 
 def locked() -> dict[str, list[Requirement]]:
     """Return the packages of the lock, by name: a package may have a version for older Pythons."""
-    found: dict[str, list[Requirement]] = {}
+    requirements: dict[str, list[Requirement]] = {}
     for line in re.findall(r"^([a-z].*?) \\$", LOCK.read_text(), re.MULTILINE):
         requirement = Requirement(line)
-        found.setdefault(canonicalize_name(requirement.name), []).append(requirement)
-    return found
+        requirements.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    return requirements
 
 
 def test_every_package_is_pinned_with_hashes_and_from_no_place() -> None:

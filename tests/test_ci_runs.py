@@ -71,17 +71,17 @@ def measured(forked_nightsight: Path, tmp_path_factory: pytest.TempPathFactory, 
     }
     nsys = written_nsys(folder / "fake")
     checkout = repository(folder, **FILES)
-    known = {"test.python": str(python_of(folder)), "test.options": f"--collector nsys --nsys '{nsys}'"}
-    profiled = Job(checkout, {**known, "test.repeat": "2"}, environment)
-    assert profiled.run([step_of("mlp", arguments=WORDS)]) == 0, profiled.said
+    contexts = {"test.python": str(python_of(folder)), "test.options": f"--collector nsys --nsys '{nsys}'"}
+    profiled = Job(checkout, {**contexts, "test.repeat": "2"}, environment)
+    assert profiled.run([step_of("mlp", arguments=WORDS)]) == 0, profiled.output
     changed(checkout)
     (compare,) = load(GITHUB / "pull-request.yml")["jobs"].values()
     (entry,) = compare["strategy"]["matrix"]["include"]
     matrix = {f"matrix.{name}": value for name, value in entry.items()}
     others = {"github.event.pull_request.number": 12, "test.pairs": "1"}
-    compared = Job(checkout, {**known, **others, **matrix}, environment)
+    compared = Job(checkout, {**contexts, **others, **matrix}, environment)
     # one pair can show nothing, and that is no failure
-    assert compared.run(compare["steps"]) == 0, compared.said
+    assert compared.run(compare["steps"]) == 0, compared.output
     recorded = folder / "recorded"
     shutil.copytree(compared.temporary / "nightsight-mlp" / "out", recorded / "out")
     shutil.copytree(profiled.temporary / "nightsight-mlp" / "reports", recorded / "reports", symlinks=True)
@@ -104,8 +104,8 @@ def job(checkout: Path, tmp_path: Path, fake_nsys: FakeNsys) -> Callable[..., Jo
     """Make jobs on a runner that has the fake profiler."""
     nsys = fake_nsys()
 
-    def make(known: dict[str, Any] | None = None, workspace: Path = checkout) -> Job:
-        given = {"test.python": str(tmp_path / "bin" / "python"), "test.repeat": "1", **(known or {})}
+    def make(contexts: dict[str, Any] | None = None, workspace: Path = checkout) -> Job:
+        given = {"test.python": str(tmp_path / "bin" / "python"), "test.repeat": "1", **(contexts or {})}
         given.setdefault("test.options", f"--collector nsys --nsys '{nsys}'")
         return Job(workspace, given, os.environ)
 
@@ -137,11 +137,11 @@ def test_the_action_installs_nightsight_and_leaves_python_alone(
 ) -> None:
     done = job()
     tell = "command -v python3; nightsight --version"
-    assert done.run([{"uses": "./"}, {"run": tell}]) == 0, done.said
+    assert done.run([{"uses": "./"}, {"run": tell}]) == 0, done.output
     needed, itself = (tmp_path / "installed").read_text().splitlines()
     assert needed.endswith(f" --require-hashes --only-binary :all: -r {ROOT}/templates/ci/requirements.txt")
     assert itself.endswith(f" --no-index --no-deps --no-build-isolation {ROOT}/templates/ci/../..")
-    assert f"{shutil.which('python3')}\nnightsight, version" in done.said
+    assert f"{shutil.which('python3')}\nnightsight, version" in done.output
     assert done.uploaded == {}
 
 
@@ -173,7 +173,7 @@ def test_the_name_of_a_report_is_one_of_a_file(
     job: Callable[..., Job], recorded: Any, workload: str, name: str, called: str
 ) -> None:
     done = job()
-    assert done.run([step_of(workload, name=name)]) == 0, done.said
+    assert done.run([step_of(workload, name=name)]) == 0, done.output
     assert set(done.uploaded) == {f"nightsight-{called}.html", f"nightsight-runs-{called}"}
     (series,) = (path for path in done.uploaded[f"nightsight-runs-{called}"] if path.name == "series")
     assert series.read_text() == f"{called}\n"
@@ -192,19 +192,19 @@ def test_the_name_of_a_report_is_one_of_a_file(
 )
 def test_words_are_split_as_xargs_does(job: Callable[..., Job], recorded: Any, text: str, words: list[str]) -> None:
     done = job()
-    assert done.run([step_of("mlp", arguments=text)]) == 0, done.said
+    assert done.run([step_of("mlp", arguments=text)]) == 0, done.output
     (asked,) = recorded()
     assert asked[asked.index("--") + 1 :] == words
 
 
 def test_a_night_can_prove_what_was_promised(job: Callable[..., Job], recorded: Any) -> None:
     done = job()
-    assert done.run([step_of("mlp", arguments="--steps 6 --dim 16", prove="2")]) == 0, done.said
+    assert done.run([step_of("mlp", arguments="--steps 6 --dim 16", prove="2")]) == 0, done.output
     (asked,) = recorded()
     assert asked[0] == "profile"
-    assert "Nothing was proven" not in done.said
-    assert "The page lacks" not in done.said
-    assert [*(done.temporary / "nightsight-mlp" / "reports").glob("*/proof/proof.json")], done.said
+    assert "Nothing was proven" not in done.output
+    assert "The page lacks" not in done.output
+    assert [*(done.temporary / "nightsight-mlp" / "reports").glob("*/proof/proof.json")], done.output
     (page,) = done.uploaded["nightsight-mlp.html"]
     assert "</html>" in page.read_text()
 
@@ -222,10 +222,10 @@ def test_a_workload_that_is_not_there_is_red(job: Callable[..., Job]) -> None:
     assert done.uploaded == {}
 
 
-def test_a_quote_that_is_left_open_is_said(job: Callable[..., Job]) -> None:
+def test_a_quote_that_is_left_open_is_reported(job: Callable[..., Job]) -> None:
     done = job()
     assert done.run([step_of("mlp", arguments="--name 'a b")]) != 0
-    assert "unmatched single quote" in done.said
+    assert "unmatched single quote" in done.output
     assert done.uploaded == {}
 
 
@@ -240,7 +240,7 @@ def test_what_could_not_be_measured_has_a_comment_and_not_the_report_of_before(
     assert done.run([step_of("mlp", base="no-such-commit")]) == 3
     assert set(done.uploaded) == {"nightsight-comment-mlp"}
     assert done.summary == "**mlp could not be measured**: see the log.\n"
-    assert "has no noise of a comparison of unchanged code" in done.said
+    assert "has no noise of a comparison of unchanged code" in done.output
 
 
 def test_the_noise_of_the_machine_is_at_hand(job: Callable[..., Job], recorded: Any, tmp_path: Path) -> None:
@@ -249,8 +249,8 @@ def test_the_noise_of_the_machine_is_at_hand(job: Callable[..., Job], recorded: 
     (noise / "noise.jsonl").write_text("{}\n")
     (noise / "more").touch()
     done = job()
-    assert done.run([step_of("mlp", base="HEAD^1", noise=str(noise.parent))]) == 0, done.said
-    assert "has no noise of a comparison" not in done.said
+    assert done.run([step_of("mlp", base="HEAD^1", noise=str(noise.parent))]) == 0, done.output
+    assert "has no noise of a comparison" not in done.output
     (asked,) = recorded()
     reports = Path(asked[asked.index("--reports") + 1])
     assert [path.relative_to(reports).as_posix() for path in reports.rglob("*.*")] == ["train/noise.jsonl"]
@@ -264,13 +264,13 @@ def test_the_noise_of_the_machine_is_at_hand(job: Callable[..., Job], recorded: 
 def test_how_the_job_ends(job: Callable[..., Job], status: str, strict: str, ends: int) -> None:
     (decide,) = (step for step in load(ROOT / "action.yml")["runs"]["steps"] if step["name"] == "Decide")
     line = "inconclusive: step time +1.0 %; shown: counts equal"
-    told = {"status": status, "decision": line}
-    outputs = {f"steps.measure.outputs.{name}": value for name, value in told.items()}
+    measured = {"status": status, "decision": line}
+    outputs = {f"steps.measure.outputs.{name}": value for name, value in measured.items()}
     done = job({**outputs, "inputs.strict": strict, "inputs.workload": "mlp"})
     assert done.run([decide]) == ends
-    said = f"::warning title=nightsight did not decide::{line.replace('%', '%25')}"
-    assert (said in done.said) == (status == "4")
-    assert ("Nothing is known of the commit" in done.said.replace("nothing", "Nothing")) == (int(status) > 4)
+    annotation = f"::warning title=nightsight did not decide::{line.replace('%', '%25')}"
+    assert (annotation in done.output) == (status == "4")
+    assert ("Nothing is known of the commit" in done.output.replace("nothing", "Nothing")) == (int(status) > 4)
 
 
 NIGHT = {
@@ -291,7 +291,7 @@ def test_a_night_from_the_measurement_to_the_page(
     artifacts: dict[str, list[Path]] = {}
     for entry in jobs["measure"]["strategy"]["matrix"]["include"][:count]:
         measuring = job({f"matrix.{name}": value for name, value in entry.items()})
-        assert measuring.run(jobs["measure"]["steps"]) == 0, measuring.said
+        assert measuring.run(jobs["measure"]["steps"]) == 0, measuring.output
         artifacts |= {name: files for name, files in measuring.uploaded.items() if name.startswith("nightsight-runs-")}
     names = ["matmul", "mlp"][:count]
     assert set(artifacts) == {f"nightsight-runs-{name}" for name in names}
@@ -299,7 +299,7 @@ def test_a_night_from_the_measurement_to_the_page(
         workspace = clone(tmp_path, night)
         downloaded(artifacts, workspace / "runs")
         recording = job(NIGHT, workspace)
-        assert recording.run(jobs["record"]["steps"]) == 0, recording.said
+        assert recording.run(jobs["record"]["steps"]) == 0, recording.output
         (page,) = recording.uploaded["github-pages"]
         assert page.name == "index.html"
         assert "matmul" in page.read_text()
@@ -319,14 +319,14 @@ def test_a_night_on_which_nothing_was_measured_is_red(
     fake_gh()
     recording = job(NIGHT, clone(tmp_path, "clone"))
     assert recording.run(load(GITHUB / "nightly.yml")["jobs"]["record"]["steps"]) == 3
-    assert "::error::No workload was measured." in recording.said
+    assert "::error::No workload was measured." in recording.output
 
 
 def test_a_pull_request_from_the_comparison_to_the_comment(
     job: Callable[..., Job], measured: Measured, tmp_path: Path, fake_gh: Callable[..., GitHub]
 ) -> None:
     comparing = measured.compared
-    assert "::warning title=nightsight did not decide::inconclusive: " in comparing.said
+    assert "::warning title=nightsight did not decide::inconclusive: " in comparing.output
     assert set(comparing.uploaded) == {"nightsight-mlp.html", "nightsight-comment-mlp"}
     assert "</html>" in comparing.uploaded["nightsight-mlp.html"][0].read_text()
     written = {path.name: path.read_text() for path in comparing.uploaded["nightsight-comment-mlp"]}
@@ -339,7 +339,7 @@ def test_a_pull_request_from_the_comparison_to_the_comment(
         pulls={"12": {"state": "open", "head": {"sha": head}}},
         artifacts={"77": ["nightsight-comment-mlp", "nightsight-mlp.html"]},
     )
-    known = {
+    contexts = {
         "github.token": "a token",
         "github.event.workflow_run.head_sha": head,
         "github.event.workflow_run.id": 77,
@@ -348,13 +348,13 @@ def test_a_pull_request_from_the_comparison_to_the_comment(
     workspace = tmp_path / "elsewhere"
     workspace.mkdir()
     # the other run may have left nothing
-    commenting = job(known, workspace)
-    assert commenting.run(comment["steps"]) == 0, commenting.said
-    assert "no comment: the other run left no files in comment" in commenting.said
+    commenting = job(contexts, workspace)
+    assert commenting.run(comment["steps"]) == 0, commenting.output
+    assert "no comment: the other run left no files in comment" in commenting.output
     downloaded(left, workspace / "comment")
     for _ in range(2):
-        commenting = job(known, workspace)
-        assert commenting.run(comment["steps"]) == 0, commenting.said
+        commenting = job(contexts, workspace)
+        assert commenting.run(comment["steps"]) == 0, commenting.output
     (body,) = github.bodies()
     assert body.startswith("<!-- nightsight -->\n")
     assert written["mlp.md"].partition("\n")[2].strip() in body
@@ -376,8 +376,11 @@ def test_a_pull_request_from_the_comparison_to_the_comment(
 )
 def test_the_code_of_a_fork_waits_for_a_label(event: dict[str, str], *, runs: bool) -> None:
     (compare,) = load(GITHUB / "pull-request.yml")["jobs"].values()
-    known = {"github.repository": "owner/program", **{f"github.event.{name}": value for name, value in event.items()}}
-    assert filled(compare["if"], known) == str(runs).lower()
+    contexts = {
+        "github.repository": "owner/program",
+        **{f"github.event.{name}": value for name, value in event.items()},
+    }
+    assert filled(compare["if"], contexts) == str(runs).lower()
 
 
 @pytest.mark.parametrize(
@@ -392,8 +395,8 @@ def test_the_code_of_a_fork_waits_for_a_label(event: dict[str, str], *, runs: bo
 )
 def test_what_is_commented(event: str, conclusion: str, *, runs: bool) -> None:
     (comment,) = load(GITHUB / "pull-request-comment.yml")["jobs"].values()
-    known = {"github.event.workflow_run.event": event, "github.event.workflow_run.conclusion": conclusion}
-    assert filled(comment["if"], known) == str(runs).lower()
+    contexts = {"github.event.workflow_run.event": event, "github.event.workflow_run.conclusion": conclusion}
+    assert filled(comment["if"], contexts) == str(runs).lower()
 
 
 @pytest.fixture

@@ -97,9 +97,9 @@ def test_repeats_are_a_line_each_and_the_last_is_a_screen(run: Any, script: Any,
 @pytest.mark.nightly
 def test_profile_keeps_what_it_is_asked_to(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
     fake_nsys()
-    said = run("profile", "--collector", "nsys", "--keep", "nothing", script()).stdout
-    assert said.startswith("#")
-    assert "train" in said
+    stdout = run("profile", "--collector", "nsys", "--keep", "nothing", script()).stdout
+    assert stdout.startswith("#")
+    assert "train" in stdout
     assert not (tmp_path / "reports").exists()
     run("profile", "--collector", "nsys", script())
     kept = only_run(tmp_path)
@@ -107,9 +107,9 @@ def test_profile_keeps_what_it_is_asked_to(run: Any, script: Any, fake_nsys: Fak
     assert only_run(tmp_path) == kept
     assert (tmp_path / "reports/train/latest").resolve() == kept
     assert (tmp_path / "reports/index.html").read_text().count("report.html") == 1
-    said = run("profile", "--collector", "nsys", "--keep", "reports", script()).stdout
+    stdout = run("profile", "--collector", "nsys", "--keep", "reports", script()).stdout
     folder = (tmp_path / "reports/train/latest").resolve()
-    assert said == f"report: reports/train/{folder.name}/report.html\n"
+    assert stdout == f"report: reports/train/{folder.name}/report.html\n"
     assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.json", "run.json"]
 
 
@@ -161,7 +161,7 @@ def test_a_failing_program_keeps_its_partial_report_and_the_status_says_so(
         ("silent export", "cannot export"),
     ],
 )
-def test_what_nsys_can_do_wrong_is_told_without_a_traceback(
+def test_what_nsys_can_do_wrong_is_reported_without_a_traceback(
     run: Any, script: Any, fake_nsys: FakeNsys, behavior: str, message: str
 ) -> None:
     fake_nsys(behavior)
@@ -171,7 +171,7 @@ def test_what_nsys_can_do_wrong_is_told_without_a_traceback(
     assert hint
 
 
-def test_counters_that_may_not_be_read_are_told_with_what_to_do(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
+def test_counters_that_may_not_be_read_are_reported_with_what_to_do(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
     fake_nsys("no right to counters")
     result = run("profile", "--collector", "nsys", "--gpu-metrics", script(), expect=UNREADABLE)
     error, hint = error_lines(result)
@@ -254,17 +254,17 @@ def test_what_cannot_be_run_is_a_usage_error(run: Any, arguments: list[str], mes
         ("ab --base main train.py --epochs 1", "ab --base main train.py -- --epochs 1"),
     ],
 )
-def test_what_is_meant_for_the_program_is_told_where_it_goes(run: Any, given: str, line: str) -> None:
-    said = run(*given.split(), expect=USAGE).stderr
-    assert said.endswith(f" If it is for the program: {main.name} {line}\n")
+def test_the_error_of_an_option_for_the_program_says_where_it_goes(run: Any, given: str, line: str) -> None:
+    stderr = run(*given.split(), expect=USAGE).stderr
+    assert stderr.endswith(f" If it is for the program: {main.name} {line}\n")
 
 
 @pytest.mark.parametrize("given", ["profile --dim 64 mlp", "profile mlp --collector", "profile mlp --timeout 0"])
-def test_other_mistakes_are_not_said_to_be_for_the_program(run: Any, given: str) -> None:
+def test_other_mistakes_are_not_reported_as_for_the_program(run: Any, given: str) -> None:
     assert "for the program" not in run(*given.split(), expect=USAGE).stderr
 
 
-def test_a_misspelled_workload_is_told_the_nearest(run: Any) -> None:
+def test_the_error_of_a_misspelled_workload_names_the_nearest(run: Any) -> None:
     assert "Did you mean mlp?" in run("profile", "mlpp", expect=USAGE).stderr
 
 
@@ -324,9 +324,9 @@ def test_a_signal_ends_the_program_and_keeps_the_report(
         while not (tmp_path / "there").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert "train was interrupted" in said
+    assert "train was interrupted" in stderr
     assert "The capture covers only part of the run" in (only_run(tmp_path) / "report.html").read_text()
 
 
@@ -387,8 +387,8 @@ def test_stats_says_what_had_to_be_left_out(run: Any, capture_file: CaptureFile,
 def test_stats_of_what_was_not_captured(run: Any, capture_file: CaptureFile) -> None:
     result = run("stats", capture_file("unified_memory"), "-r", "nvtx_sum", expect=UNREADABLE)
     assert "no ranges in this capture: NVTX tracing was off" in result.stderr
-    said = run("stats", capture_file("graph"), "-r", "gpukernsum", expect=USAGE).stderr
-    assert "Did you mean cuda_gpu_kern_sum? Known reports: cuda_api_sum, " in said
+    stderr = run("stats", capture_file("graph"), "-r", "gpukernsum", expect=USAGE).stderr
+    assert "Did you mean cuda_gpu_kern_sum? Known reports: cuda_api_sum, " in stderr
 
 
 def test_stats_without_names_prints_what_nsys_stats_does(run: Any, capture_file: CaptureFile) -> None:
@@ -403,8 +403,8 @@ def test_stats_without_names_prints_what_nsys_stats_does(run: Any, capture_file:
 
 
 def test_stats_of_a_capture_that_has_none_of_the_usual_tables(run: Any, capture_file: CaptureFile) -> None:
-    said = run("stats", capture_file("lines.raw.csv"), expect=UNREADABLE).stderr
-    assert "lines.raw.csv has none of the tables" in said
+    stderr = run("stats", capture_file("lines.raw.csv"), expect=UNREADABLE).stderr
+    assert "lines.raw.csv has none of the tables" in stderr
 
 
 def test_workloads_are_listed(run: Any) -> None:

@@ -14,7 +14,7 @@ from nightsight.collect.calibrate import calibration_of, costs_of
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import ToolError
 from nightsight.events.names import call_kinds
-from tests.told import noted
+from tests.progress import progress_into
 
 # the fake nsys tells its children where to say that they started the profiler: so they know whether they are watched
 _TIMES = """
@@ -108,19 +108,19 @@ def test_functions_are_of_the_kinds_that_are_calibrated() -> None:
 def test_a_machine_is_measured_once(
     machine: Path, measured: Callable[..., None], program: Program, request_: Request
 ) -> None:
-    said: list[str] = []
-    request_ = replace(request_, progress=noted(said))
+    messages: list[str] = []
+    request_ = replace(request_, progress=progress_into(messages))
     first = calibration_of(program, request_)
     assert first.costs["kind"].tolist() == ["launch", "copy"]
     # twice as slow a host: 10 µs less twice 2 µs
     assert first.costs["added_ns"].tolist() == [6_000.0, 4_000.0]
     assert first.costs["recorded_ns"].between(500, 50_000).all()
-    assert (len(said), first.seconds > 0, first.reason) == (1, True, "")
+    assert (len(messages), first.seconds > 0, first.reason) == (1, True, "")
     (file,) = cached(machine)
     assert not {"H200", "580.95", "2025.3", os.uname().nodename} & set(file.read_text().split('"'))
     measured("raise SystemExit(5)")
     again = calibration_of(program, request_)
-    assert (again.costs.to_dict(), again.seconds, len(said)) == (first.costs.to_dict(), 0.0, 1)
+    assert (again.costs.to_dict(), again.seconds, len(messages)) == (first.costs.to_dict(), 0.0, 1)
     assert calibration_of(program, replace(request_, calibrate=True)).reason.endswith("ended with exit status 5")
     assert len(calibration_of(program, replace(request_, calibrate=False)).costs) == 0
 
@@ -155,7 +155,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(machine: Path, program: 
     assert len(calibration_of(program, request_).costs) == 2
 
 
-def test_what_keeps_it_unknown_is_said(
+def test_what_keeps_it_unknown_is_reported(
     *, measured: Callable[..., None], program: Program, request_: Request, tmp_path: Path
 ) -> None:
     for text, reason in (
@@ -165,8 +165,8 @@ def test_what_keeps_it_unknown_is_said(
         ("print('nothing')", "wrote no times"),
     ):
         measured(text)
-        found = calibration_of(program, request_)
-        assert (len(found.costs), reason in found.reason) == (0, True), found.reason
+        calibration = calibration_of(program, request_)
+        assert (len(calibration.costs), reason in calibration.reason) == (0, True), calibration.reason
     (tmp_path / "fake" / "nvidia-smi").unlink()
     assert "nvidia-smi is not on PATH" in calibration_of(program, request_).reason
 

@@ -50,21 +50,21 @@ def logged_for_a_moment() -> tuple[Conditions, ...]:
 
 def test_a_run_is_described_by_what_nvml_says(driver: Install) -> None:
     driver(Gpu(reasons=0x1))
-    (found,) = logged_for_a_moment()
-    assert found.samples >= 4
-    assert found == Conditions(
-        0, 1980, 1980, 3201, 54, 512, (), mig="", is_shared=False, clock_policy="default", samples=found.samples
+    (conditions,) = logged_for_a_moment()
+    assert conditions.samples >= 4
+    assert conditions == Conditions(
+        0, 1980, 1980, 3201, 54, 512, (), mig="", is_shared=False, clock_policy="default", samples=conditions.samples
     )
 
 
 @pytest.mark.parametrize("lacking", CALLS)
-def test_a_call_that_fails_leaves_out_only_what_it_would_have_said(driver: Install, lacking: str) -> None:
+def test_a_call_that_fails_leaves_out_only_what_it_would_have_reported(driver: Install, lacking: str) -> None:
     driver(Gpu(lacks=(lacking,)))
     if lacking == "nvmlDeviceGetHandleByIndex":
         return
-    (found,) = logged_for_a_moment()
-    assert found.samples >= 4
-    lacks = [name for name, value in vars(found).items() if value is None]
+    (conditions,) = logged_for_a_moment()
+    assert conditions.samples >= 4
+    lacks = [name for name, value in vars(conditions).items() if value is None]
     assert lacks == {
         "nvmlDeviceGetClockInfo": ["sm_mhz", "lowest_sm_mhz", "memory_mhz"],
         "nvmlDeviceGetTemperature": ["temperature_c"],
@@ -121,9 +121,9 @@ def test_a_process_that_does_not_descend_from_ours_shares_the_gpu(
 ) -> None:
     pid = process(machine, 90_001, process(machine, 90_000, parent))
     driver(Gpu(pids=(pid,)))
-    (found,) = logged_for_a_moment()
-    assert found.is_shared is is_shared
-    assert [finding.rule for finding in findings_of([found])] == ["shared_gpu"] * is_shared
+    (conditions,) = logged_for_a_moment()
+    assert conditions.is_shared is is_shared
+    assert [finding.rule for finding in findings_of([conditions])] == ["shared_gpu"] * is_shared
 
 
 def test_a_process_that_cannot_be_seen_is_not_taken_for_another_user(driver: Install) -> None:
@@ -132,11 +132,11 @@ def test_a_process_that_cannot_be_seen_is_not_taken_for_another_user(driver: Ins
 
 
 def test_only_gpus_that_the_program_uses_are_described(driver: Install, machine: Path) -> None:
-    mine, other = process(machine, 90_001, os.getpid()), process(machine, 90_002, 1)
-    driver(Gpu(busy=0), Gpu(busy=100, pids=(other,)), Gpu(busy=50, pids=(mine,)))
-    assert [(found.device, found.is_shared) for found in logged_for_a_moment()] == [(2, False)]
+    own, other = process(machine, 90_001, os.getpid()), process(machine, 90_002, 1)
+    driver(Gpu(busy=0), Gpu(busy=100, pids=(other,)), Gpu(busy=50, pids=(own,)))
+    assert [(conditions.device, conditions.is_shared) for conditions in logged_for_a_moment()] == [(2, False)]
     driver(Gpu(busy=0), Gpu(busy=100))
-    assert [found.device for found in logged_for_a_moment()] == [1]
+    assert [conditions.device for conditions in logged_for_a_moment()] == [1]
 
 
 @pytest.mark.parametrize(("visible", "devices"), [("1", [1]), ("GPU-b", [1]), ("0,1", [0, 1]), ("7", [0, 1])])
@@ -146,7 +146,7 @@ def test_only_visible_gpus_are_asked(
     gpus = Gpu(uuid="GPU-a"), Gpu(uuid="GPU-b")
     driver(*gpus)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert [found.device for found in logged_for_a_moment()] == devices
+    assert [conditions.device for conditions in logged_for_a_moment()] == devices
     assert ["nvmlDeviceGetPowerUsage" in gpu.asked for gpu in gpus] == [device in devices for device in (0, 1)]
 
 
@@ -156,8 +156,8 @@ def test_the_slice_of_mig_is_named(
 ) -> None:
     driver(Gpu(uuid="GPU-a", slices=("1g.18gb", "3g.71gb"), lacks=("nvmlDeviceGetUtilizationRates",)))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    (found,) = logged_for_a_moment()
-    assert (found.mig, found.lowest_sm_mhz, found.sm_mhz) == (profile, None, 1980)
+    (conditions,) = logged_for_a_moment()
+    assert (conditions.mig, conditions.lowest_sm_mhz, conditions.sm_mhz) == (profile, None, 1980)
 
 
 # -- from samples to conditions ---------------------------------------------------------------------------------------
@@ -181,18 +181,18 @@ SAMPLES = st.lists(
 
 @given(SAMPLES)
 def test_conditions_are_medians_of_the_samples_of_a_busy_gpu(samples: list[GpuSample]) -> None:
-    found = {condition.device: condition for condition in conditions_of(samples)}
+    conditions = {condition.device: condition for condition in conditions_of(samples)}
     used = {s.device for s in samples if s.is_ours} or {s.device for s in samples if s.busy_pct}
-    assert set(found) == (used or {s.device for s in samples})
-    for device, condition in found.items():
-        mine = [s for s in samples if s.device == device]
-        says_when = any(s.busy_pct is not None for s in mine)
-        counted = [s for s in mine if s.busy_pct] if says_when else mine
+    assert set(conditions) == (used or {s.device for s in samples})
+    for device, condition in conditions.items():
+        of_device = [s for s in samples if s.device == device]
+        says_when = any(s.busy_pct is not None for s in of_device)
+        counted = [s for s in of_device if s.busy_pct] if says_when else of_device
         assert condition.samples == len(counted)
         for name in ("sm_mhz", "memory_mhz", "temperature_c", "power_w"):
             values = [getattr(s, name) for s in counted if getattr(s, name) is not None]
             assert getattr(condition, name) == (round(median(values), 1) if values else None)
-        assert condition.is_shared == any(s.is_shared for s in mine)
+        assert condition.is_shared == any(s.is_shared for s in of_device)
         assert ("SwPowerCap" in condition.throttled) == any(s.reasons & 4 for s in counted)
         assert (condition.clock_policy == "locked") == any(s.reasons & 2 for s in counted)
 
@@ -206,8 +206,13 @@ def test_the_order_of_samples_does_not_matter(samples: list[GpuSample], random: 
 
 def test_clocks_that_drop_when_the_gpu_is_idle_are_no_slowdown() -> None:
     idle = GpuSample(0, busy_pct=0, sm_mhz=345, reasons=0x5)
-    (found,) = conditions_of([idle, GpuSample(0, busy_pct=80, sm_mhz=1980), idle])
-    assert (found.sm_mhz, found.lowest_sm_mhz, found.throttled, found.samples) == (1980, 1980, (), 1)
+    (conditions,) = conditions_of([idle, GpuSample(0, busy_pct=80, sm_mhz=1980), idle])
+    assert (conditions.sm_mhz, conditions.lowest_sm_mhz, conditions.throttled, conditions.samples) == (
+        1980,
+        1980,
+        (),
+        1,
+    )
 
 
 def test_clocks_that_were_set_are_a_policy() -> None:
@@ -234,8 +239,13 @@ def test_a_report_says_how_the_gpu_ran_and_names_no_machine(
     run("profile", "--collector", "nsys", "--nsys", fake_nsys(), "--no-ncu", script("import time; time.sleep(0.3)"))
     folder = only_run(tmp_path, "train")
     text = (folder / "report.json").read_text()
-    (found,) = Report.from_json(text).conditions
-    assert (found.device, found.sm_mhz, found.throttled, found.is_shared) == (0, 1980, ("HwThermalSlowdown",), True)
+    (conditions,) = Report.from_json(text).conditions
+    assert (conditions.device, conditions.sm_mhz, conditions.throttled, conditions.is_shared) == (
+        0,
+        1980,
+        ("HwThermalSlowdown",),
+        True,
+    )
     assert {"throttled", "shared_gpu"} <= {finding["rule"] for finding in json.loads(text)["findings"]}
     page = (folder / "report.html").read_text()
     assert "1,980 MHz (lowest 1,980), memory 3,201 MHz, 54 °C, 512 W, clocks default, shared with other" in page
@@ -249,18 +259,18 @@ def test_doctor_says_what_is_logged_or_why_nothing_is(
     # to import torch takes seconds
     monkeypatch.setattr(doctor, "_torch", lambda *_: Check("torch", "ok", ""))
 
-    def said() -> tuple[str, str]:
+    def check_conditions() -> tuple[str, str]:
         (check,) = (check for check in examine() if check.name == "conditions")
         return check.status, check.detail
 
     driver(Gpu(), Gpu(slices=("1g.18gb",), lacks=("nvmlDeviceGetPowerUsage",)))
-    assert said() == ("ok", "logs clocks, temperature, power and other processes of 2 GPUs; MIG 1g.18gb")
+    assert check_conditions() == ("ok", "logs clocks, temperature, power and other processes of 2 GPUs; MIG 1g.18gb")
     driver(Gpu(lacks=("nvmlDeviceGetPowerUsage",)))
-    assert said()[1].endswith("of 1 GPU; not reported by the driver: power_w")
+    assert check_conditions()[1].endswith("of 1 GPU; not reported by the driver: power_w")
     driver(problem="Unknown Error")
-    assert said() == ("broken", "GPU clocks and temperatures are not logged: NVML failed: Unknown Error")
+    assert check_conditions() == ("broken", "GPU clocks and temperatures are not logged: NVML failed: Unknown Error")
     driver()
-    assert said() == ("missing", "NVML lists no GPU")
+    assert check_conditions() == ("missing", "NVML lists no GPU")
     driver(problem="Driver Not Loaded")
     with pytest.raises(ToolError):
         current_state()

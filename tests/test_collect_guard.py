@@ -36,14 +36,14 @@ MARKS = ("session", "daemon", "program")
 
 def running(word: str) -> list[int]:
     """The processes that have a word in their command line."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if word.encode() in path.read_bytes() and is_alive(int(path.parent.name)):
-                found.append(int(path.parent.name))
+                pids.append(int(path.parent.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def wait_until(happened: Callable[[], bool], within_s: float) -> bool:
@@ -200,9 +200,9 @@ while not os.path.exists("{tmp_path}/end"):
         nightsight.send_signal(signal.SIGHUP)
         time.sleep(0.5)
         (tmp_path / "end").touch()
-        said, _ = nightsight.communicate(timeout=60)
-    assert nightsight.returncode == 0, said
-    assert "report: " in said.decode()
+        output, _ = nightsight.communicate(timeout=60)
+    assert nightsight.returncode == 0, output
+    assert "report: " in output.decode()
 
 
 # -- the log ----------------------------------------------------------------------------------------------------------
@@ -224,11 +224,11 @@ def test_a_log_keeps_its_first_and_last_lines_and_says_what_it_left_out(
     written = "".join(f"line {number:04} é\n" for number in range(5000))
     assert "".join(heard) == written
     log = (tmp_path / "log").read_bytes()
-    first, said, last = re.split(rb"\n\[nightsight omitted ([\d,]+) bytes here\]\n", log)
+    first, omitted, last = re.split(rb"\n\[nightsight omitted ([\d,]+) bytes here\]\n", log)
     assert (first, last) == (written.encode()[:2000], written.encode()[-len(last) :])
     assert last.startswith(b"line ")
     assert 900 < len(last) < 2000
-    assert len(first) + int(said.replace(b",", b"")) + len(last) == len(written.encode())
+    assert len(first) + int(omitted.replace(b",", b"")) + len(last) == len(written.encode())
 
 
 def test_while_a_program_prints_without_end_its_log_stays_small(child: Callable[..., Child], tmp_path: Path) -> None:

@@ -58,11 +58,11 @@ def test_an_ordinary_user_gets_the_same_without_capabilities() -> None:
         "print(subprocess.check_output([*prefix, 'sh', '-c', look], text=True) if prefix else 'forbidden')"
     )
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-    said = subprocess.check_output([*nobody, OTHERS, "-c", script], text=True, cwd="/").split()
-    if said == ["forbidden"]:
+    words = subprocess.check_output([*nobody, OTHERS, "-c", script], text=True, cwd="/").split()
+    if words == ["forbidden"]:
         pytest.skip("this system allows users no namespaces")
-    assert "doc" in said
-    assert int(said[-1], 16) == 0
+    assert "doc" in words
+    assert int(words[-1], 16) == 0
 
 
 @pytest.mark.usefixtures("no_namespaces")

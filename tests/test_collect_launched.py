@@ -28,7 +28,7 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8"}
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
+    ("environment", "expected"),
     [
         (TORCHRUN, LaunchedRank(3, 8, "torchrun")),
         ({**TORCHRUN, "GROUP_RANK": "1"}, LaunchedRank(3, 8, "torchrun", 1)),
@@ -50,8 +50,8 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8"}
         ({}, None),
     ],
 )
-def test_launchers_tell_ranks(environment: dict[str, str], told: LaunchedRank | None) -> None:
-    assert launched_rank(environment) == told
+def test_launchers_tell_ranks(environment: dict[str, str], expected: LaunchedRank | None) -> None:
+    assert launched_rank(environment) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_launchers_tell_ranks(environment: dict[str, str], told: LaunchedRank | 
 def test_a_link_is_only_compared_to_on_one_machine(
     nodes: tuple[int | None, ...], hosts: list[int] | None, *, is_near: bool
 ) -> None:
-    told = []
+    captures = []
     for rank, (part, node) in enumerate(zip(world([[1_000_000] * 20] * 3), nodes, strict=True)):
-        beside = pd.DataFrame([LaunchedRank(rank, 3, "Slurm", node)])
-        tables = from_text(to_text({"launched_as": conform("launched_as", beside)}))
-        told.append(RankCapture(part.name, part.profile.joined(Profile(tables))))
-    results = {one.entry.name: one.run(Timeline(merge_ranks(told))) for one in ANALYSES}
+        launched = pd.DataFrame([LaunchedRank(rank, 3, "Slurm", node)])
+        tables = from_text(to_text({"launched_as": conform("launched_as", launched)}))
+        captures.append(RankCapture(part.name, part.profile.joined(Profile(tables))))
+    results = {one.entry.name: one.run(Timeline(merge_ranks(captures))) for one in ANALYSES}
     ranks, collectives = (results[name].rows for name in ("ranks", "collectives"))
     assert (ranks.sort_values("rank")["host"].tolist() if "host" in ranks else None) == hosts
     assert ("link_pct" in collectives and collectives["link_pct"].notna().all()) == is_near
@@ -76,12 +76,12 @@ def test_a_link_is_only_compared_to_on_one_machine(
 
 def test_a_capture_that_tells_no_rank_has_that_of_its_launcher() -> None:
     parts = world([[1_000_000] * 20] * 3, tells_ranks=False)
-    told = []
+    captures = []
     for rank, part in zip((2, 0, 1), parts, strict=True):
-        beside = pd.DataFrame([LaunchedRank(rank, 3, "Slurm")])
-        tables = from_text(to_text({"launched_as": conform("launched_as", beside)}))
-        told.append(RankCapture("train", part.profile.joined(Profile(tables))))
-    table = merge_ranks(told).table("ranks")
+        launched = pd.DataFrame([LaunchedRank(rank, 3, "Slurm")])
+        tables = from_text(to_text({"launched_as": conform("launched_as", launched)}))
+        captures.append(RankCapture("train", part.profile.joined(Profile(tables))))
+    table = merge_ranks(captures).table("ranks")
     assert table["rank"].tolist() == [0, 1, 2]
     assert set(table["source"]) == {"Slurm"}
 
@@ -96,8 +96,8 @@ def test_the_rank_is_kept_beside_a_capture(
     script.write_text("import os\nprint('rank', os.environ['RANK'])\n")
     run("profile", "--no-ncu", "--no-calibrate", "--names", "off", "--reports", tmp_path / "reports", script)
     (kept,) = (tmp_path / "reports").rglob("*.unprofiled.json")
-    told = {"rank": 3, "world_size": 8, "source": "torchrun", "node": None}
-    assert json.loads(kept.read_text())["launched_as"] == [told]
+    rank = {"rank": 3, "world_size": 8, "source": "torchrun", "node": None}
+    assert json.loads(kept.read_text())["launched_as"] == [rank]
 
 
 @pytest.mark.parametrize(("ranks", "is_recorded"), [("0,7", False), ("3", True)])
@@ -128,8 +128,8 @@ def test_ranks_need_a_launcher(run: Any, tmp_path: Path, monkeypatch: pytest.Mon
     script.write_text("")
     for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
         monkeypatch.delenv(name, raising=False)
-    told = run("profile", "--ranks", "0", script, expect=USAGE).stderr
-    assert "Error: --ranks needs a launcher: the rank of this process is unknown" in told
+    stderr = run("profile", "--ranks", "0", script, expect=USAGE).stderr
+    assert "Error: --ranks needs a launcher: the rank of this process is unknown" in stderr
     assert "'x' is not a list of ranks" in run("profile", "--ranks", "x", script, expect=USAGE).stderr
 
 

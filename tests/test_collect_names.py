@@ -35,10 +35,10 @@ def test_the_names_that_can_be_asked_for_are_those_of_the_command_line() -> None
 
 
 def test_auto_names_what_costs_little_and_says_so() -> None:
-    found = named(None)
-    assert found.options == (SAMPLING, "--python-sampling-frequency=200")
-    assert found.environment["NIGHTSIGHT_NAMES"] == "modules sparing"
-    assert (found.description, found.findings) == ("modules, python (auto)", ())
+    annotation = named(None)
+    assert annotation.options == (SAMPLING, "--python-sampling-frequency=200")
+    assert annotation.environment["NIGHTSIGHT_NAMES"] == "modules sparing"
+    assert (annotation.description, annotation.findings) == ("modules, python (auto)", ())
 
 
 def test_nothing_is_loaded_into_a_program_if_that_is_off_and_by_itself_into_no_other_than_python() -> None:
@@ -67,17 +67,21 @@ def test_ranges_of_xla_which_nsys_cannot_import_are_left_out(tmp_path: Path) -> 
 )
 def test_what_is_asked_for_is_named(names: tuple[str, ...], expected: tuple[str, ...], words: str | None) -> None:
     for program in (SCRIPT, WORKLOAD, BINARY):
-        found = named(names, program)
-        assert (found.options, found.environment.get("NIGHTSIGHT_NAMES"), found.findings) == (expected, words, ())
-        assert found.description == ", ".join(name for name in NAMES if name in names)
+        annotation = named(names, program)
+        assert (annotation.options, annotation.environment.get("NIGHTSIGHT_NAMES"), annotation.findings) == (
+            expected,
+            words,
+            (),
+        )
+        assert annotation.description == ", ".join(name for name in NAMES if name in names)
 
 
 @pytest.mark.parametrize("known", ["", "\t--python-backtrace=\n\t--pytorch-other=\n"])
 def test_an_nsys_that_cannot_do_it_is_not_asked_to(known: str) -> None:
     assert named(None, known=known) == replace(named(None), options=(), description="modules (auto)")
-    found = named(("modules", "shapes", "python"), known=known)
-    assert (found.options, found.description) == ((), "modules")
-    (finding,) = found.findings
+    annotation = named(("modules", "shapes", "python"), known=known)
+    assert (annotation.options, annotation.description) == ((), "modules")
+    (finding,) = annotation.findings
     assert (finding.severity, finding.title) == ("warning", "Not annotated: shapes, python")
 
 
@@ -109,8 +113,8 @@ def test_a_program_that_python_runs_is_known_by_its_first_line(tmp_path: Path) -
 def test_python_is_not_sampled_where_that_loses_the_kernels(tmp_path: Path, text: str, *, is_sampled: bool) -> None:
     script = tmp_path / "train.py"
     script.write_text(text)
-    found = named(None, Program("train", "script", (sys.executable, str(script))))
-    assert (SAMPLING in found.options) == is_sampled
+    annotation = named(None, Program("train", "script", (sys.executable, str(script))))
+    assert (SAMPLING in annotation.options) == is_sampled
     # who asks for it gets it
     assert SAMPLING in named(("python",), Program("train", "script", (sys.executable, str(script)))).options
 
@@ -139,8 +143,8 @@ def test_a_capture_with_every_nsys(
     assert ("--pytorch=autograd-shapes-nvtx" in lines, SAMPLING in lines) == (bool(names) and can,) * 2
     assert ("names=modules annotated" if can else "names=modules") in lines or not names
     assert [finding.rule for finding in capture.findings] == ["no_names"] * (bool(names) and not can)
-    said = ("modules, shapes, python" if can else "modules") if names else None
-    assert capture.parameters.get("names") == said
+    expected = ("modules, shapes, python" if can else "modules") if names else None
+    assert capture.parameters.get("names") == expected
 
 
 def test_ranges_that_are_not_traced_are_not_made(fake_nsys: Callable[..., Path], tmp_path: Path) -> None:
@@ -152,7 +156,7 @@ def test_ranges_that_are_not_traced_are_not_made(fake_nsys: Callable[..., Path],
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--names", "module", "train.py"], "'module' is not one of auto, off, modules, operators, shapes, python"),
         (["--names", "", "train.py"], "'' is not one of auto"),
@@ -165,10 +169,10 @@ def test_ranges_that_are_not_traced_are_not_made(fake_nsys: Callable[..., Path],
         ),
     ],
 )
-def test_what_cannot_be_named(arguments: list[str], said: str) -> None:
+def test_what_cannot_be_named(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(main, ["profile", *arguments])
     assert result.exit_code == 2
-    assert said in " ".join(result.output.split())
+    assert message in " ".join(result.output.split())
 
 
 def test_where_nsys_is_not_used_names_that_were_asked_for_are_not_silently_left_out(

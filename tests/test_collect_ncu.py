@@ -15,7 +15,7 @@ from nightsight.collect.replay import GRAPHS, Replay
 from nightsight.collect.workloads import Program, Request, resolve
 from nightsight.errors import ToolError, UsageError, WorkloadError
 from nightsight.read import read
-from tests.told import noted
+from tests.progress import progress_into
 
 FakeNcu = Callable[..., Path]
 
@@ -45,12 +45,14 @@ def replays(ncu: Path, *names: str) -> list[str]:
 
 def test_a_replay_leaves_a_report_that_can_be_read(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu()
-    said: list[str] = []
-    replayed = replay_kernels(program, replace(request_, progress=noted(said)), Replay(expected=3))
+    messages: list[str] = []
+    replayed = replay_kernels(program, replace(request_, progress=progress_into(messages)), Replay(expected=3))
     assert replayed.report == request_.captures / "train.ncu-rep"
     assert replayed.findings == ()
     assert len(read(replayed.report).table("profiled_launches")) == 3
-    assert any(re.fullmatch(r"replaying kernels with ncu: \d of 3 done(, about \d+ s left)?", line) for line in said)
+    assert any(
+        re.fullmatch(r"replaying kernels with ncu: \d of 3 done(, about \d+ s left)?", line) for line in messages
+    )
 
 
 def test_chosen_kernels_are_asked_for_by_name(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
@@ -192,14 +194,14 @@ def test_several_launches_of_each_kernel_are_within_the_limit(
     fake_ncu: FakeNcu, program: Program, request_: Request
 ) -> None:
     fake_ncu("endless")
-    said: list[str] = []
+    messages: list[str] = []
     replay = Replay(names=("a",), most=1, launches=3, expected=3)
-    replayed = replay_kernels(program, replace(request_, progress=noted(said)), replay)
+    replayed = replay_kernels(program, replace(request_, progress=progress_into(messages)), replay)
     assert replayed.findings == ()
-    assert "replaying kernels with ncu: 3 of 3 done" in said
+    assert "replaying kernels with ncu: 3 of 3 done" in messages
 
 
-def test_a_time_limit_is_told_from_the_budget(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
+def test_a_time_limit_is_distinguished_from_the_budget(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     ncu = fake_ncu("slow")
     (finding,) = replay_kernels(program, replace(request_, timeout_s=2), Replay(expected=3)).findings
     assert finding.title.endswith("within 2 s")
@@ -212,26 +214,28 @@ def test_a_time_limit_is_told_from_the_budget(fake_ncu: FakeNcu, program: Progra
 
 def test_what_the_program_prints_is_not_taken_for_ncus(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu("mixed")
-    said: list[str] = []
-    replayed = replay_kernels(program, replace(request_, progress=noted(said)), Replay(expected=2))
+    messages: list[str] = []
+    replayed = replay_kernels(program, replace(request_, progress=progress_into(messages)), Replay(expected=2))
     assert replayed.findings == ()
-    assert said[-1] == "replaying kernels with ncu: 2 of 2 done"
+    assert messages[-1] == "replaying kernels with ncu: 2 of 2 done"
 
 
 def test_explicit_choices_have_a_most(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu("endless")
-    said: list[str] = []
-    replay_kernels(program, replace(request_, progress=noted(said)), Replay(pattern="x", most=3))
-    assert re.fullmatch(r"replaying kernels with ncu: [12] of at most 3 done(, at most \d+ s left)?", said[0])
+    messages: list[str] = []
+    replay_kernels(program, replace(request_, progress=progress_into(messages)), Replay(pattern="x", most=3))
+    assert re.fullmatch(r"replaying kernels with ncu: [12] of at most 3 done(, at most \d+ s left)?", messages[0])
 
 
 def test_application_replay_shows_which_run_it_is(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     ncu = fake_ncu("application")
-    said: list[str] = []
-    replayed = replay_kernels(program, replace(request_, progress=noted(said)), Replay(replay_mode="application"))
+    messages: list[str] = []
+    replayed = replay_kernels(
+        program, replace(request_, progress=progress_into(messages)), Replay(replay_mode="application")
+    )
     assert seen(ncu)["--replay-mode"] == "application"
     assert (replayed.report is not None, replayed.findings) == (True, ())
-    assert said[-1] == "replaying kernels with ncu: run 2 of the program"
+    assert messages[-1] == "replaying kernels with ncu: run 2 of the program"
 
 
 def test_a_percent_sign_in_a_folder_is_no_pattern(fake_ncu: FakeNcu, program: Program, tmp_path: Path) -> None:
@@ -269,7 +273,7 @@ def test_it_is_ended_without_a_program_called_kill(
         ("killed", ("ncu was terminated by SIGKILL", "ncu.log")),
     ],
 )
-def test_why_there_is_no_report_is_said_with_what_to_do(
+def test_why_there_is_no_report_is_reported_with_what_to_do(
     fake_ncu: FakeNcu, program: Program, request_: Request, behavior: str, words: tuple[str, ...]
 ) -> None:
     fake_ncu(behavior)
@@ -348,7 +352,7 @@ def test_an_ncu_that_does_not_run_is_no_path_in_a_report(program: Program, reque
     assert "/" not in f"{finding.detail} {finding.remedy}"
 
 
-def test_without_ncu_it_is_said_where_it_was_looked_for(program: Program, request_: Request) -> None:
+def test_without_ncu_it_is_reported_where_it_was_looked_for(program: Program, request_: Request) -> None:
     (finding,) = replay_kernels(program, request_, Replay()).findings
     assert (finding.severity, finding.title) == ("info", "ncu was not found")
     assert "opt/nvidia/nsight-compute" in finding.remedy
@@ -371,7 +375,7 @@ def test_counters_are_asked_for_before_minutes_are_spent(
     assert not ncu.with_name("ncu.seen.json").exists()
 
 
-def test_nothing_that_is_said_of_a_failure_names_a_path(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
+def test_no_message_about_a_failure_names_a_path(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu("no permission")
     (finding,) = replay_kernels(program, request_, Replay()).findings
     assert "/" not in finding.detail.replace("<…>", "")
@@ -392,6 +396,6 @@ def test_the_program_sees_the_same_variables_as_under_nsys(
     (tmp_path / "train.py").write_text("import os; print('sees', sorted(os.environ))\n")
     fake_ncu()
     replay_kernels(resolve(str(tmp_path / "train.py"), ()), replace(request_, keep_env=("KEPT",)), Replay())
-    said = (request_.logs / "ncu.log").read_text()
-    assert "'KEPT'" in said
-    assert "CI_JOB_TOKEN" not in said
+    log = (request_.logs / "ncu.log").read_text()
+    assert "'KEPT'" in log
+    assert "CI_JOB_TOKEN" not in log

@@ -17,8 +17,8 @@ from nightsight.collect.tracing import Tracing
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import CaptureError, ToolError, UsageError, WorkloadError
 from tests.conftest import is_alive
+from tests.progress import progress_into
 from tests.recorded import DATA
-from tests.told import noted
 
 OK = Program("tiny", "command", ("/bin/sh", "-c", "echo hello"))
 WORKLOAD = Program("mlp", "workload", ("python3", "-m", "workloads.mlp"))
@@ -64,8 +64,8 @@ def kernels(database: Path) -> int:
 
 def test_a_program_leaves_a_report_and_its_export(fake_nsys: Callable[..., Path], request_: Request) -> None:
     fake_nsys()
-    said: list[str] = []
-    capture = collect_nsys(OK, replace(request_, progress=noted(said)))
+    messages: list[str] = []
+    capture = collect_nsys(OK, replace(request_, progress=progress_into(messages)))
     report, database = capture.files
     assert [path.name for path in capture.files] == ["tiny.nsys-rep", "tiny.sqlite"]
     assert report.read_bytes().startswith((DATA / "nsys" / "mlp" / "mlp.nsys-rep").read_bytes())
@@ -75,7 +75,7 @@ def test_a_program_leaves_a_report_and_its_export(fake_nsys: Callable[..., Path]
     assert (capture.environment.collector, capture.environment.collector_version) == ("nsys", "2025.3.1.0")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", capture.environment.captured_utc)
     assert list(capture.stages_s) == ["profile", "export"]
-    assert said == ["profiling tiny with nsys", "exporting tiny.nsys-rep"]
+    assert messages == ["profiling tiny with nsys", "exporting tiny.nsys-rep"]
     assert "hello" in (request_.logs / "profile.log").read_text()
 
 
@@ -106,14 +106,14 @@ def test_no_variable_of_the_caller_is_recorded(
     assert "hush" not in "".join(program_saw)
 
 
-@pytest.mark.parametrize(("value", "is_told"), [("a=b c", True), ("max:128,gc:0.8", False), ("", False)])
+@pytest.mark.parametrize(("value", "is_inherited"), [("a=b c", True), ("max:128,gc:0.8", False), ("", False)])
 def test_values_that_env_var_cannot_hold_reach_the_program_all_the_same(
     *,
     fake_nsys: Callable[..., Path],
     request_: Request,
     monkeypatch: pytest.MonkeyPatch,
     value: str,
-    is_told: bool,
+    is_inherited: bool,
 ) -> None:
     fake_nsys()
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", value)
@@ -121,7 +121,7 @@ def test_values_that_env_var_cannot_hold_reach_the_program_all_the_same(
     collect_nsys(Program("tiny", "command", ("/bin/sh", "-c", show)), request_)
     log = (request_.logs / "profile.log").read_text()
     assert f"[{value}]" in log
-    assert ("--inherit-environment=false" in log) is is_told
+    assert ("--inherit-environment=false" in log) is is_inherited
     assert all(f" {option} " in log for option in ("--sample=none", "--cpuctxsw=none"))
 
 
@@ -336,7 +336,7 @@ def test_an_export_that_fails_leaves_no_database(
     assert [path.name for path in request_.captures.iterdir()] == ["tiny.nsys-rep"]
 
 
-def test_what_nsys_said_of_a_failed_export_is_shown(fake_nsys: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_message_of_nsys_about_a_failed_export_is_shown(fake_nsys: Callable[..., Path], tmp_path: Path) -> None:
     report = tmp_path / "x.nsys-rep"
     report.write_bytes(b"not a report")
     with pytest.raises(ToolError) as raised:
@@ -404,7 +404,7 @@ def test_a_command_needs_nsys_but_no_gpu(fake_nsys: Callable[..., Path]) -> None
 
 
 @pytest.mark.parametrize("collector", ["auto", "nsys", "ncu", "torch"])
-def test_a_native_workload_without_a_gpu_is_told_that(collector: Choice, fake_nsys: Callable[..., Path]) -> None:
+def test_a_native_workload_without_a_gpu_is_an_error(collector: Choice, fake_nsys: Callable[..., Path]) -> None:
     fake_nsys()
     native = Program("unified_memory", "workload", ("python3", "-m", "workloads.unified_memory"), is_native=True)
     with pytest.raises(ToolError, match="unified_memory needs an NVIDIA GPU, and this machine has none"):
@@ -419,7 +419,7 @@ def test_what_is_asked_for_is_taken(fake_nsys: Callable[..., Path]) -> None:
     assert choose_collector("torch", WORKLOAD) == ("torch", None)
 
 
-def test_who_has_no_nsys_is_not_told_to_use_it(gpu: None) -> None:
+def test_who_has_no_nsys_is_not_advised_to_use_it(gpu: None) -> None:
     with pytest.raises(UsageError, match="this machine has no nsys") as raised:
         choose_collector("auto", WORKLOAD, recordings=["gpu-metrics"])
     assert raised.value.hint == "Omit the option, or install nsys (nightsight doctor says how)."

@@ -109,7 +109,7 @@ def test_what_is_no_name_needs_no_table(project: Project) -> None:
         resolve("mlp", [])
 
 
-def test_an_unknown_name_is_told_the_names_there_are(project: Project) -> None:
+def test_the_error_of_an_unknown_name_lists_the_names_there_are(project: Project) -> None:
     project('[tool.nightsight]\nworkloads = "bench"', "bench/train.py")
     with pytest.raises(UsageError, match="unknown workload 'trian'") as raised:
         resolve("trian", [])
@@ -184,11 +184,11 @@ def test_any_table_is_workloads_or_one_reason(table: object) -> None:
         patch.setattr("tomllib.loads", lambda _: {"tool": {"nightsight": table}})
         patch.setattr(Path, "read_bytes", lambda _: b"nightsight")
         try:
-            found = own_workloads()
+            workloads = own_workloads()
         except UsageError as error:
             assert error.message
             return
-    assert all(workload.script.is_absolute() for workload in found)
+    assert all(workload.script.is_absolute() for workload in workloads)
 
 
 def test_a_folder_that_is_not_there(run: Run) -> None:
@@ -270,8 +270,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_says_how_to_go_on(run: Run, options: tuple[str, ...], expected: str) -> None:
-    said = run("init-workload", *options, "train").stdout
-    assert said.splitlines()[1] == f"run it: {expected}"
+    stdout = run("init-workload", *options, "train").stdout
+    assert stdout.splitlines()[1] == f"run it: {expected}"
     assert "exists" in run("init-workload", *options, "train", expect=2).stderr
 
 

@@ -18,7 +18,7 @@ SCRIPT = Program("tiny", "script", ("python3", "tiny.py"))
 
 
 @pytest.fixture
-def told(fake_nsys: Callable[..., Path], tmp_path: Path) -> Callable[..., list[str]]:
+def arguments_of(fake_nsys: Callable[..., Path], tmp_path: Path) -> Callable[..., list[str]]:
     """Record something with a fake nsys; return the arguments that it was given."""
 
     def collect(*recordings: str, behavior: str = "ok") -> list[str]:
@@ -35,30 +35,30 @@ def request_(tmp_path: Path) -> Request:
     return Request(tmp_path / "captures", tmp_path / "logs", timeout_s=20, recordings=RECORDINGS)
 
 
-def test_nothing_is_recorded_that_was_not_asked_for(told: Callable[..., list[str]]) -> None:
-    options = told()
+def test_nothing_is_recorded_that_was_not_asked_for(arguments_of: Callable[..., list[str]]) -> None:
+    options = arguments_of()
     assert options.count("--sample=none") == 1
     assert not any("backtrace" in option or "metrics" in option or "memory" in option for option in options)
 
 
-def test_stacks_need_samples_of_the_cpu_and_a_choice_of_calls(told: Callable[..., list[str]]) -> None:
-    options = told("python-backtrace")
+def test_stacks_need_samples_of_the_cpu_and_a_choice_of_calls(arguments_of: Callable[..., list[str]]) -> None:
+    options = arguments_of("python-backtrace")
     wanted = ("--python-backtrace=cuda", "--cudabacktrace=memory:1000,sync:1000", "--sample=process-tree")
     assert [options.count(option) for option in wanted] == [1, 1, 1]
     assert "--sample=none" not in options
 
 
-def test_memory_usage_needs_no_samples(told: Callable[..., list[str]]) -> None:
-    options = told("memory-usage")
+def test_memory_usage_needs_no_samples(arguments_of: Callable[..., list[str]]) -> None:
+    options = arguments_of("memory-usage")
     assert "--cuda-memory-usage=true" in options
     assert "--sample=none" in options
 
 
 @pytest.mark.parametrize(("behavior", "option"), [("ok", "devices"), ("no help", "devices"), ("old", "device")])
 def test_the_name_of_the_option_for_counters_is_that_of_the_version(
-    told: Callable[..., list[str]], behavior: str, option: str
+    arguments_of: Callable[..., list[str]], behavior: str, option: str
 ) -> None:
-    assert f"--gpu-metrics-{option}=all" in told("gpu-metrics", behavior=behavior)
+    assert f"--gpu-metrics-{option}=all" in arguments_of("gpu-metrics", behavior=behavior)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_counters_that_nsys_cannot_sample(
     fake_nsys(behavior)
     with pytest.raises(ToolError, match="nsys did not start tiny: Illegal --gpu-metrics-devices") as raised:
         collect_nsys(PROGRAM, request_)
-    first, *said = raised.value.hint.splitlines()
+    first, *details = raised.value.hint.splitlines()
     assert remedy in first
-    assert said[-1] == str(request_.logs / "profile.log")
+    assert details[-1] == str(request_.logs / "profile.log")
     assert collect_nsys(PROGRAM, replace(request_, recordings=("memory-usage",))).failure == ""
 
 

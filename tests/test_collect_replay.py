@@ -1,7 +1,7 @@
 from nightsight.collect.replay import Replay, missing_metrics
 
 
-def test_metrics_that_ncu_left_out_unsaid_are_named() -> None:
+def test_metrics_that_ncu_left_out_silently_are_named() -> None:
     asked = ("--section", "Occupancy", "--metrics", "no__such.metric,sm__cycles.avg,dram__bytes,group:memory__x")
     (finding,) = missing_metrics(Replay(collected=asked), ["sm__cycles.avg", "dram__bytes.sum", "dram__bytes.max"])
     assert finding.title == "ncu did not collect 1 of 3 metrics"

@@ -76,17 +76,17 @@ except ValueError:
 with annotate("last"):
     pass
 """
-    found = times(code, script, request_)
-    assert {path: count for path, (count, _) in found.items()} == {
+    timed = times(code, script, request_)
+    assert {path: count for path, (count, _) in timed.items()} == {
         "own:run / step #": 6,
         "pushed": 5,
         "own:in a domain": 4,
         "started": 4,
         "decorated": 3,
     }
-    assert found["own:run / step #"][1] >= 3.0
+    assert timed["own:run / step #"][1] >= 3.0
     # a busy machine sleeps longer, never shorter
-    assert found["pushed"][1] >= 1.0
+    assert timed["pushed"][1] >= 1.0
 
 
 def test_ranges_of_torch(script: Script, request_: Request, torch_python: str) -> None:
@@ -161,8 +161,8 @@ assert torch.jit.trace(other, x)(x).shape == x.shape
 
 def test_calls_of_torch_in_a_program_without_ranges(script: Script, request_: Request) -> None:
     pytest.importorskip("torch")
-    found = times(_OF_TORCH, script, request_)
-    counts = {path: count for path, (count, _) in found.items()}
+    timed = times(_OF_TORCH, script, request_)
+    counts = {path: count for path, (count, _) in timed.items()}
     # six batches, what loss() called in the first two steps of LBFGS and in the first two epochs, and the failing call
     assert counts.pop("Net") >= 6 + 2 + 2 + 1
     assert counts.pop("torch.autograd.backward") >= 6 + 2 + 2
@@ -176,8 +176,8 @@ def test_calls_of_torch_in_a_program_without_ranges(script: Script, request_: Re
         # it is the loop if the epochs are not
         "step (ends with Rprop.step)": 5,
     }
-    assert 4 <= found["step (ends with SGD.step)"][1] < 1000
-    assert 2 <= found["Net_#"][1] < 1000
+    assert 4 <= timed["step (ends with SGD.step)"][1] < 1000
+    assert 2 <= timed["Net_#"][1] < 1000
 
 
 @pytest.mark.nightly
@@ -203,9 +203,9 @@ for _ in range(4):
     whole(torch.ones(4))
 """
     # an optimizer runs outside of what is compiled
-    found = times(code, script, request_)
-    assert found.keys() == {"torch.autograd.backward", "step (ends with SGD.step)", "Sequential"}
-    assert {count for count, _ in found.values()} == {4}
+    timed = times(code, script, request_)
+    assert timed.keys() == {"torch.autograd.backward", "step (ends with SGD.step)", "Sequential"}
+    assert {count for count, _ in timed.values()} == {4}
 
 
 def test_a_program_that_ends_at_once_leaves_its_times(script: Script, request_: Request) -> None:
@@ -331,9 +331,9 @@ if __name__ == "__main__":
         raise SystemExit
     os.wait()
 """
-    found = times(code, script, request_)
-    assert found.keys() == {"step"}
-    count, ms = found["step"]
+    timed = times(code, script, request_)
+    assert timed.keys() == {"step"}
+    count, ms = timed["step"]
     # one with four steps is slower
     assert count == 6
     assert ms >= 4

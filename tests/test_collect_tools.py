@@ -307,7 +307,7 @@ def test_an_interrupt_while_a_program_is_started_is_one_of_the_run(
 SLOW_TO_ANSWER = """
 import os, runpy, time
 write = os.write
-os.write = lambda *said: time.sleep(1) or write(*said)
+os.write = lambda *given: time.sleep(1) or write(*given)
 runpy.run_path({guard!r}, run_name="__main__")
 """
 

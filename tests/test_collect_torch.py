@@ -17,7 +17,7 @@ from nightsight.collect.torch import collect_torch
 from nightsight.collect.tracing import Schedule, TraceFacts, Tracing
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import CaptureError, ToolError, WorkloadError
-from tests.told import noted
+from tests.progress import progress_into
 
 
 @pytest.fixture
@@ -66,8 +66,10 @@ def left(traces, **more):
 
 
 def test_a_workload_leaves_its_trace(torch_2_11: None, request_: Request, workload: Callable[..., Program]) -> None:
-    said: list[str] = []
-    capture = collect_torch(workload("open(out, 'w').write('trace')"), replace(request_, progress=noted(said)))
+    messages: list[str] = []
+    capture = collect_torch(
+        workload("open(out, 'w').write('trace')"), replace(request_, progress=progress_into(messages))
+    )
     assert capture.files == (request_.captures / "tiny.json.gz",)
     assert capture.files[0].read_text() == "trace"
     assert (capture.workload, capture.collector, capture.failure, capture.findings) == ("tiny", "torch", "", ())
@@ -78,7 +80,7 @@ def test_a_workload_leaves_its_trace(torch_2_11: None, request_: Request, worklo
     assert capture.benchmark is not None
     assert capture.parameters == {"dim": "64"}
     assert list(capture.stages_s) == ["benchmark", "profile"]
-    assert said == ["timing tiny without a profiler", "profiling tiny with torch.profiler"]
+    assert messages == ["timing tiny without a profiler", "profiling tiny with torch.profiler"]
 
 
 def test_a_workload_that_fails_half_way_leaves_a_partial_capture(
@@ -157,9 +159,9 @@ def test_the_options_reach_the_program_and_the_report(
         "recorded": "shapes, modules",
         "skipped ranges": "-a b",
     }
-    (found,) = capture.findings
-    assert (found.rule, found.severity) == ("steps_found", "info")
-    assert found.title == "The program ran 6 steps, detected from the range step"
+    (finding,) = capture.findings
+    assert (finding.rule, finding.severity) == ("steps_found", "info")
+    assert finding.title == "The program ran 6 steps, detected from the range step"
 
 
 @pytest.mark.parametrize(
@@ -190,19 +192,19 @@ def test_the_findings_say_what_was_recorded(
     assert capture.files[-1].name == chosen
     assert [finding.rule for finding in capture.findings] == rules
     named = [finding.title + finding.detail for finding in capture.findings if finding.rule == "other_cycles"]
-    assert all(path.name in said for said in named for path in capture.files)
+    assert all(path.name in text for text in named for path in capture.files)
 
 
 @pytest.mark.parametrize(
     ("ranged", "recorded", "severities"), [(2, (), ["warning"]), (0, (), ["info"]), (2, ("threads",), [])]
 )
-def test_threads_that_are_not_recorded_are_told_and_those_with_ranges_are_a_warning(
+def test_threads_that_are_not_recorded_are_reported_and_those_with_ranges_are_a_warning(
     ranged: int, recorded: tuple[str, ...], severities: list[str]
 ) -> None:
-    found = [*TraceFacts(threads=3, threads_with_ranges=ranged).findings(Tracing(recorded=recorded))]
-    assert [finding.severity for finding in found] == severities
-    if found:
-        assert found[0].title.endswith(": 2 have ranges" if ranged else ": 3 were started")
+    findings = [*TraceFacts(threads=3, threads_with_ranges=ranged).findings(Tracing(recorded=recorded))]
+    assert [finding.severity for finding in findings] == severities
+    if findings:
+        assert findings[0].title.endswith(": 2 have ranges" if ranged else ": 3 were started")
 
 
 @pytest.mark.parametrize(
@@ -238,10 +240,10 @@ def test_what_this_torch_lacks_is_refused_before_anything_runs(
     asked: dict[str, tuple[str, ...]],
     option: str,
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     with pytest.raises(ToolError, match=option):
-        collect_torch(workload("pass"), replace(planned(request_, **asked), progress=noted(said)))
-    assert said == []
+        collect_torch(workload("pass"), replace(planned(request_, **asked), progress=progress_into(messages)))
+    assert messages == []
 
 
 def test_a_command_is_not_for_torch(request_: Request) -> None:

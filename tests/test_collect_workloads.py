@@ -206,7 +206,7 @@ open(sys.argv[2], "w").write({json.dumps(GOOD)!r})
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         ("raise SystemExit(3)", "tiny ended with exit status 3"),
         ("pass", "the workload wrote no benchmark"),
@@ -214,13 +214,13 @@ open(sys.argv[2], "w").write({json.dumps(GOOD)!r})
     ],
 )
 def test_a_failing_benchmark_is_a_finding_without_anything_private(
-    request_: Request, tmp_path: Path, script: str, said: str
+    request_: Request, tmp_path: Path, script: str, message: str
 ) -> None:
     measured = run_benchmark(workload(tmp_path, script), request_)
     assert measured.benchmark is None
     (finding,) = measured.findings
     assert (finding.rule, finding.severity) == ("benchmark_failed", "warning")
-    assert finding.detail.startswith(f"{said}. ")
+    assert finding.detail.startswith(f"{message}. ")
     assert str(tmp_path) not in repr(finding)
 
 
@@ -345,32 +345,32 @@ def test_a_benchmark_that_was_stopped_keeps_its_step_times(
 # -- arguments, which no report has -----------------------------------------------------------------------------------
 
 
-def told(*arguments: str, program: str = "/bin/sh") -> str:
+def digest_of(*arguments: str, program: str = "/bin/sh") -> str:
     return arguments_of(resolve(None, [program, *arguments]), Request())["arguments"]
 
 
 def test_a_digest_tells_runs_with_other_arguments_apart() -> None:
-    assert told() == "none"
-    assert re.fullmatch("digest [0-9a-f]{4}", told("--batch", "8"))
-    assert told("--batch", "8") == told("--batch", "8")
-    assert told("--batch", "8") != told("--batch", "16")
-    assert told("--max-tokens", "64") != told("--max-tokens", "128")
-    assert told("--model", "/models/small") != told("--model", "/models/large")
+    assert digest_of() == "none"
+    assert re.fullmatch("digest [0-9a-f]{4}", digest_of("--batch", "8"))
+    assert digest_of("--batch", "8") == digest_of("--batch", "8")
+    assert digest_of("--batch", "8") != digest_of("--batch", "16")
+    assert digest_of("--max-tokens", "64") != digest_of("--max-tokens", "128")
+    assert digest_of("--model", "/models/small") != digest_of("--model", "/models/large")
 
 
 def test_it_does_not_depend_on_folders_or_secrets() -> None:
-    assert told("--data", "/home/me/data.bin", "x=/a/b") == told("--data", "/mnt/data.bin", "x=/c/b")
+    assert digest_of("--data", "/home/me/data.bin", "x=/a/b") == digest_of("--data", "/mnt/data.bin", "x=/c/b")
     folder = Path(tempfile.gettempdir())
-    assert told(f"--out={folder / 'a'}") == told(f"--out={folder / 'b'}")
-    assert told("--api-key", "abc", "--password=def") == told("--api-key", "ghi", "--password=jkl")
-    assert told("http://me:secret@host") == told("http://me:other@host")
+    assert digest_of(f"--out={folder / 'a'}") == digest_of(f"--out={folder / 'b'}")
+    assert digest_of("--api-key", "abc", "--password=def") == digest_of("--api-key", "ghi", "--password=jkl")
+    assert digest_of("http://me:secret@host") == digest_of("http://me:other@host")
 
 
 def test_the_parameters_of_a_workload_say_more() -> None:
     assert arguments_of(resolve("mlp", ["--dim", "64"]), Request()) == {}
 
 
-def test_a_server_is_told_apart_by_what_loads_it_too() -> None:
+def test_a_server_is_distinguished_by_what_loads_it_too() -> None:
     server, *clients = (resolve(None, ["/bin/sh", rate]) for rate in ("--serve", "10", "20"))
     requests = [Request(part=Load(client, "8000", 10)) for client in clients]
     assert len({arguments_of(server, request)["arguments"] for request in (*requests, Request())}) == 3

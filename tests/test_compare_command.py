@@ -93,7 +93,7 @@ def test_limits_are_read_from_the_current_folder(runs: Callable[..., list[Path]]
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le"])
 @pytest.mark.parametrize("name", ["nightsight.toml", "pyproject.toml"])
-def test_settings_that_are_wrong_are_told_before_a_run_is_read(
+def test_settings_that_are_wrong_are_reported_before_a_run_is_read(
     runs: Callable[..., list[Path]], tmp_path: Path, name: str, encoding: str
 ) -> None:
     (run,) = runs(3.0)
@@ -111,13 +111,13 @@ def test_a_pyproject_that_names_no_part_of_ours_is_refused(runs: Callable[..., l
 
 
 def test_the_runs_of_both_sides_are_one_series(runs: Callable[..., list[Path]]) -> None:
-    told: list[tuple[float, float]] = []
+    amounts: list[tuple[float, float]] = []
 
     def note(message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
-        told.extend([(done, of)] * is_series)
+        amounts.extend([(done, of)] * is_series)
 
     load_sides((runs(3.0, 3.0), runs(3.0)), Reading(None, 1 << 30, note))
-    assert told == [(0, 3), (1, 3), (2, 3)]
+    assert amounts == [(0, 3), (1, 3), (2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -183,19 +183,19 @@ def test_the_link_to_the_latest_run_is_a_run(runs: Callable[..., list[Path]]) ->
 
 def test_all_that_a_shell_finds_in_a_folder_can_be_named(runs: Callable[..., list[Path]]) -> None:
     folders = runs(*SAME)
-    beside = folders[0].parent
-    (beside / "latest").symlink_to(folders[-1].name, target_is_directory=True)
-    (beside / "index.html").write_text("<html>")
-    (beside / "noise.jsonl").write_text("{}")
-    (beside / "ab-1").mkdir()
-    (beside / "ab-1" / "comparison.json").write_text("{}")
-    result = invoke("--baseline", *sorted(beside.iterdir()), "--candidate", *runs(*SAME), "--format", "json")
+    parent = folders[0].parent
+    (parent / "latest").symlink_to(folders[-1].name, target_is_directory=True)
+    (parent / "index.html").write_text("<html>")
+    (parent / "noise.jsonl").write_text("{}")
+    (parent / "ab-1").mkdir()
+    (parent / "ab-1" / "comparison.json").write_text("{}")
+    result = invoke("--baseline", *sorted(parent.iterdir()), "--candidate", *runs(*SAME), "--format", "json")
     assert len(json.loads(result.stdout)["baseline"]) == 3
-    said = [line.removeprefix("Skipped: ") for line in result.stderr.splitlines() if line.startswith("Skipped: ")]
-    assert said == [
-        *(f"{beside / name} is not a run" for name in ("ab-1", "index.html")),
-        f"{beside / 'latest'} is the same run as {folders[-1]}",
-        f"{beside / 'noise.jsonl'} is not a run",
+    skipped = [line.removeprefix("Skipped: ") for line in result.stderr.splitlines() if line.startswith("Skipped: ")]
+    assert skipped == [
+        *(f"{parent / name} is not a run" for name in ("ab-1", "index.html")),
+        f"{parent / 'latest'} is the same run as {folders[-1]}",
+        f"{parent / 'noise.jsonl'} is not a run",
     ]
 
 

@@ -23,8 +23,8 @@ def compared(before: dict[str, Any], after: dict[str, Any], factor: float = 1.1)
     return compare(*sides, settings=Settings())
 
 
-def verdicts(found: Comparison) -> dict[str, str]:
-    return dict(zip(found.changes["name"], found.changes["verdict"], strict=True))
+def verdicts(comparison: Comparison) -> dict[str, str]:
+    return dict(zip(comparison.changes["name"], comparison.changes["verdict"], strict=True))
 
 
 def environment(**facts: str) -> dict[str, Any]:
@@ -65,16 +65,16 @@ TIMES = ALL - {"launches"}
         ("lost events", {}, {"is_incomplete": True}, ALL - {"unprofiled_step_ns"}),
     ],
 )  # fmt: skip
-def test_a_difference_is_told_and_takes_verdicts_away(what: str, before: Any, after: Any, taken: set[str]) -> None:
-    found = compared(before, after)
-    assert what in [difference.what for difference in found.differences]
-    now = verdicts(found)
+def test_a_difference_is_reported_and_takes_verdicts_away(what: str, before: Any, after: Any, taken: set[str]) -> None:
+    comparison = compared(before, after)
+    assert what in [difference.what for difference in comparison.differences]
+    now = verdicts(comparison)
     assert {name for name, verdict in now.items() if verdict == "inconclusive"} == taken
     assert now["launches"] in ("unchanged", "inconclusive")
     if taken & {"step_ns"}:
-        assert found.decision.status in (1, 4)
-        assert found.decision.status == 4 or "unprofiled_step_ns" not in taken
-        notes = found.changes.set_index("name")["note"]
+        assert comparison.decision.status in (1, 4)
+        assert comparison.decision.status == 4 or "unprofiled_step_ns" not in taken
+        notes = comparison.changes.set_index("name")["note"]
         assert notes["step_ns"] == f"not comparable: {what}"
 
 
@@ -94,9 +94,9 @@ def test_a_difference_is_told_and_takes_verdicts_away(what: str, before: Any, af
 def test_a_count_is_no_fact_where_something_else_can_explain_it(after: dict[str, Any]) -> None:
     before: dict[str, Any] = {"parameters": {"batch": "8"}} if "parameters" in after else {}
     few, many = ({**GATE, **dict.fromkeys(COUNTS, count)} for count in (40.0, 60.0))
-    found = compare([run(few, **before)] * 3, [run(many, **after)] * 3, settings=Settings())
-    assert {verdicts(found)[name] for name in COUNTS} == {"inconclusive"}
-    assert found.decision.status == 4
+    comparison = compare([run(few, **before)] * 3, [run(many, **after)] * 3, settings=Settings())
+    assert {verdicts(comparison)[name] for name in COUNTS} == {"inconclusive"}
+    assert comparison.decision.status == 4
 
 
 @pytest.mark.parametrize("reason", ["SwPowerCap", "GpuIdle"])
@@ -111,8 +111,8 @@ def test_runs_of_equal_machines_have_no_differences() -> None:
 
 
 def test_a_capture_that_does_not_know_its_parameters_is_comparable() -> None:
-    told = {"parameters": {"arguments": "digest 3f2a", "names": "python"}}
-    assert compared({"parameters": {}}, told).differences == ()
+    facts = {"parameters": {"arguments": "digest 3f2a", "names": "python"}}
+    assert compared({"parameters": {}}, facts).differences == ()
 
 
 def test_runs_of_one_side_must_not_differ_either() -> None:
@@ -129,10 +129,10 @@ def of(recorded: Recorded, name: str) -> Measures:
 @pytest.mark.parametrize("names", [("graph", "graph_node"), ("graph_node", "graph")])
 def test_graphs_traced_in_another_way_are_no_regression(recorded: Recorded, names: tuple[str, str], runs: int) -> None:
     sides = [[of(recorded, name)] * runs for name in names]
-    found = compare(*sides, settings=Settings())
-    assert "CUDA graphs" in [difference.what for difference in found.differences]
-    assert set(found.changes["verdict"]) <= {"inconclusive", "unchanged"}
-    assert set(found.causes["verdict"]) <= {"inconclusive", "unchanged"}
-    assert (found.verdict, found.decision.status) == ("inconclusive", 4)
-    launches = found.changes.set_index("name").loc["launches"]
+    comparison = compare(*sides, settings=Settings())
+    assert "CUDA graphs" in [difference.what for difference in comparison.differences]
+    assert set(comparison.changes["verdict"]) <= {"inconclusive", "unchanged"}
+    assert set(comparison.causes["verdict"]) <= {"inconclusive", "unchanged"}
+    assert (comparison.verdict, comparison.decision.status) == ("inconclusive", 4)
+    launches = comparison.changes.set_index("name").loc["launches"]
     assert launches["baseline"] == launches["candidate"] == 850

@@ -32,20 +32,20 @@ def decision(before: tuple[float, ...], after: tuple[float, ...], rules: Setting
     ],
 )
 def test_the_status_and_its_line(after: tuple[float, ...], status: int, begins: str) -> None:
-    found = decision(SAME, after)
-    assert found.status == status
-    assert found.line.startswith(begins)
-    assert "\n" not in found.line
+    outcome = decision(SAME, after)
+    assert outcome.status == status
+    assert outcome.line.startswith(begins)
+    assert "\n" not in outcome.line
 
 
 def test_a_larger_change_may_be_allowed() -> None:
     assert decision(SAME, SLOWER, Settings(limits={"step_ns": Limit(most_pct=8)})).status == 0
-    found = decision(SAME, SLOWER, Settings(limits={"step_ns": Limit(most_pct=4)}))
-    assert found.status == 1
-    assert found.line.endswith("at most +4 % allowed, on 3 + 3 runs")
+    outcome = decision(SAME, SLOWER, Settings(limits={"step_ns": Limit(most_pct=4)}))
+    assert outcome.status == 1
+    assert outcome.line.endswith("at most +4 % allowed, on 3 + 3 runs")
 
 
-def test_a_limit_below_what_tests_look_for_is_told() -> None:
+def test_a_limit_below_what_tests_look_for_is_reported() -> None:
     tight = Settings(limits={"step_ns": Limit(most_pct=0.5), "launches": Limit(most=40), "copy_ns": Limit(most_pct=1)})
     runs = [run({"step_ns": time, "launches": 40.0, "copy_ns": 0.0}) for time in SAME]
     (note,) = compare(runs, runs, settings=tight).notes
@@ -62,15 +62,15 @@ def test_a_wide_interval_that_stays_below_the_limit_is_no_doubt() -> None:
 def test_a_limit_does_not_settle_what_cannot_be_compared() -> None:
     other = side(SAME, environment=Environment(collector="nsys", gpu="B200"))
     rules = Settings(limits={"step_ns": Limit(most_pct=20)})
-    found = compare(side(SAME), other, settings=rules).decision
-    assert (found.status, "not comparable (GPU)" in found.line) == (4, True)
+    decision = compare(side(SAME), other, settings=rules).decision
+    assert (decision.status, "not comparable (GPU)" in decision.line) == (4, True)
 
 
 def test_an_amount_is_a_limit_whatever_it_was_before() -> None:
     runs = [run({"step_ns": time, "launches": 41.0}) for time in SAME]
     rules = Settings(limits={"launches": Limit(most=40)})
-    found = compare(runs, runs, settings=rules).decision
-    assert (found.status, found.broken) == (1, ("launches per step 41, at most 40 allowed",))
+    decision = compare(runs, runs, settings=rules).decision
+    assert (decision.status, decision.broken) == (1, ("launches per step 41, at most 40 allowed",))
     assert compare(runs, runs, settings=Settings(limits={"launches": Limit(most=41)})).decision.status == 0
     # with one run, too: nothing has to be compared
     assert compare(runs[:1], runs[:1], settings=rules).decision.status == 1
@@ -78,18 +78,18 @@ def test_an_amount_is_a_limit_whatever_it_was_before() -> None:
 
 def test_categories_decide_only_with_a_limit() -> None:
     before, after = ([run({"step_ns": time, "host code": host}) for time in SAME] for host in (1e5, 2e5))
-    found = compare(before, after, settings=Settings())
-    assert found.changes.set_index("name").loc["host code", "verdict"] == "regressed"
-    assert found.decision.status == 0
+    comparison = compare(before, after, settings=Settings())
+    assert comparison.changes.set_index("name").loc["host code", "verdict"] == "regressed"
+    assert comparison.decision.status == 0
     assert compare(before, after, settings=Settings(limits={"host code": Limit(most_pct=5)})).decision.status == 1
 
 
-def test_an_accepted_change_passes_and_is_told() -> None:
+def test_an_accepted_change_passes_and_is_reported() -> None:
     accepted = AcceptedChange("step_ns", "checks its input", "2026-11-20", workload="mlp")
-    found = decision(SAME, SLOWER, Settings(accepted=(accepted,)))
-    assert found.status == 0
-    assert "1 accepted" in found.line
-    assert found.accepted[0].endswith("checks its input (2026-11-20)")
+    outcome = decision(SAME, SLOWER, Settings(accepted=(accepted,)))
+    assert outcome.status == 0
+    assert "1 accepted" in outcome.line
+    assert outcome.accepted[0].endswith("checks its input (2026-11-20)")
     assert decision(SAME, SLOWER, Settings(accepted=(replace(accepted, up_to_pct=4.0),))).status == 1
     assert decision(SAME, SLOWER, Settings(accepted=(replace(accepted, workload="other"),))).status == 1
 
@@ -98,23 +98,23 @@ def test_what_was_not_measured_is_neither_passed_nor_regressed() -> None:
     empty = [run() for _ in range(3)]
     assert compare(empty, empty, settings=Settings()).decision.status == 3
     rules = Settings(limits={"host code": Limit(most_pct=5)})
-    found = compare(side(SAME), side(SAME), settings=rules).decision
-    assert (found.status, "host code" in found.line) == (3, True)
+    decision = compare(side(SAME), side(SAME), settings=rules).decision
+    assert (decision.status, "host code" in decision.line) == (3, True)
 
 
 def test_runs_in_which_nothing_happened_are_not_green() -> None:
     runs = [run({"step_ns": 0.0, "kernel_ns": 0.0, "exposed_communication_ns": 0.0}) for _ in SAME]
-    found = compare(runs, runs, settings=Settings()).decision
-    assert found.status == 3
-    assert found.line.startswith("could not measure")
+    decision = compare(runs, runs, settings=Settings()).decision
+    assert decision.status == 3
+    assert decision.line.startswith("could not measure")
 
 
 def test_what_came_from_nothing_is_a_regression() -> None:
     before = [run({"step_ns": time, "kernel_ns": 1e6, "exposed_communication_ns": 0.0, "copies": 0.0}) for time in SAME]
     after = [run({"step_ns": time, "kernel_ns": 1e6, "exposed_communication_ns": 2e5, "copies": 3.0}) for time in SAME]
-    found = compare(before, after, settings=Settings())
-    assert (found.verdict, found.decision.status) == ("regressed", 1)
-    assert found.decision.broken == (
+    comparison = compare(before, after, settings=Settings())
+    assert (comparison.verdict, comparison.decision.status) == ("regressed", 1)
+    assert comparison.decision.broken == (
         "exposed communication: 200.0 µs, none before",
         "copies per step: 3, none before",
     )
@@ -127,9 +127,9 @@ def test_what_the_candidate_lost_is_not_green(lost: str) -> None:
     known = {"unprofiled_step_ns": 1e6, "step_ns": 1e6, "kernel_ns": 1e6}
     before = [run(known) for _ in SAME]
     after = [run({name: value for name, value in known.items() if name != lost}) for _ in SAME]
-    found = compare(before, after, settings=Settings()).decision
-    assert found.status == 3
-    assert "the candidate has no" in found.line
+    decision = compare(before, after, settings=Settings()).decision
+    assert decision.status == 3
+    assert "the candidate has no" in decision.line
 
 
 def test_an_accepted_change_excuses_no_budget() -> None:
@@ -169,8 +169,8 @@ def test_runs_made_in_turns_are_pairs_and_drift_does_not_matter() -> None:
     paired = compare(sides[0][::-1], sides[1], settings=Settings())
     assert (paired.is_paired, [run.order for run in paired.baseline]) == (True, [0, 3, 4, 7])
     assert paired.changes["change_pct"].iloc[0] == pytest.approx(0, abs=1e-9)
-    apart = [[replace(each, order=each.order + 8 * number) for each in runs] for number, runs in enumerate(sides)]
-    assert not compare(*apart, settings=Settings()).is_paired
+    unpaired = [[replace(each, order=each.order + 8 * number) for each in runs] for number, runs in enumerate(sides)]
+    assert not compare(*unpaired, settings=Settings()).is_paired
 
 
 def test_starts_tell_that_runs_were_made_in_turns() -> None:
@@ -188,9 +188,9 @@ def test_throttled_runs_are_left_out_with_their_pair() -> None:
         for number, name in enumerate(("baseline", "candidate"))
     ]
     sides[1][2] = replace(sides[1][2], conditions=hot())
-    found = compare(*sides, settings=Settings())
-    assert (len(found.baseline), len(found.candidate)) == (4, 4)
-    assert found.notes == ("1 pair of runs was left out: a GPU was throttled.",)
+    comparison = compare(*sides, settings=Settings())
+    assert (len(comparison.baseline), len(comparison.candidate)) == (4, 4)
+    assert comparison.notes == ("1 pair of runs was left out: a GPU was throttled.",)
     assert compare(side(SAME, conditions=hot()), side(SAME), settings=Settings()).decision.status == 4
 
 
@@ -219,10 +219,12 @@ def test_settings_of_the_nearest_file(tmp_path: Path, name: str) -> None:
     below.mkdir(parents=True)
     # one that says nothing of gates does not hide it
     (below / "pyproject.toml").write_text('[tool.nightsight]\nworkloads = "bench"', encoding="utf-8")
-    found = settings(below, "mlp")
-    assert found.limits == {"step_ns": Limit(most_pct=5), "launches": Limit(most=40)}
-    assert (found.least_pct, found.judged) == (2, Settings().deciding)
-    assert found.accepted == (AcceptedChange("kernel_ns", "a larger model", "2026-11-20", workload="mlp", up_to_pct=6),)
+    nearest = settings(below, "mlp")
+    assert nearest.limits == {"step_ns": Limit(most_pct=5), "launches": Limit(most=40)}
+    assert (nearest.least_pct, nearest.judged) == (2, Settings().deciding)
+    assert nearest.accepted == (
+        AcceptedChange("kernel_ns", "a larger model", "2026-11-20", workload="mlp", up_to_pct=6),
+    )
     assert settings(below, "gemm").limits == {"step_ns": Limit(most_pct=5)}
 
 
@@ -264,15 +266,15 @@ def test_bad_settings_are_refused_in_one_line(tmp_path: Path, text: str, message
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "expected"),
     [
         (0.0, 0.0, "Step time 0 on both sides"),
         (0.0, 1e6, "Step time only on one side"),
         (1e6, 1.5e6, "Step time +50.0 %, on one run a side: too few runs to distinguish a change from noise."),
     ],
 )
-def test_the_sentence_says_which_side_has_what(before: float, after: float, said: str) -> None:
-    assert compare(side([before]), side([after]), settings=Settings()).sentence.startswith(said)
+def test_the_sentence_says_which_side_has_what(before: float, after: float, expected: str) -> None:
+    assert compare(side([before]), side([after]), settings=Settings()).sentence.startswith(expected)
 
 
 KERNELS = {"gemm": (4.0, 5e5), "sin": (1.0, 1e5)}
@@ -309,6 +311,6 @@ def test_metrics_that_are_open_for_one_reason_share_it() -> None:
     line = compare([before], [after], settings=Settings()).decision.line
     assert line.startswith("inconclusive: step time +10.0 %, GPU kernel time +10.0 %, fewer than 3 runs a side, on")
     other = replace(after, environment=replace(after.environment, gpu="A100"))
-    found = compare([before], [other], settings=Settings())
-    assert ("step time +10.0 %, GPU kernel time +10.0 %, not comparable (GPU), on one run") in found.decision.line
-    assert found.sentence == "Step time +10.0 %, on one run a side: not comparable (GPU)."
+    comparison = compare([before], [other], settings=Settings())
+    assert ("step time +10.0 %, GPU kernel time +10.0 %, not comparable (GPU), on one run") in comparison.decision.line
+    assert comparison.sentence == "Step time +10.0 %, on one run a side: not comparable (GPU)."

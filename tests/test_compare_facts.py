@@ -26,44 +26,44 @@ def compared(before: Sequence[Measures], after: Sequence[Measures], rules: Setti
     return compare(before, after, settings=rules or Settings())
 
 
-def verdict(found: Comparison, name: str) -> tuple[str, bool]:
-    row = found.changes.set_index("name").loc[name]
+def verdict(comparison: Comparison, name: str) -> tuple[str, bool]:
+    row = comparison.changes.set_index("name").loc[name]
     return str(row["verdict"]), bool(row["is_fact"])
 
 
 def test_a_new_copy_in_each_step_is_a_regression_in_the_noisiest_step() -> None:
-    found = compared(side({}), side({"device_to_host_copies": 1.0, "copies": 3.0}, steps=NOISY[::-1]))
-    assert (found.verdict, found.decision.status) == ("regressed", 1)
+    comparison = compared(side({}), side({"device_to_host_copies": 1.0, "copies": 3.0}, steps=NOISY[::-1]))
+    assert (comparison.verdict, comparison.decision.status) == ("regressed", 1)
     # the total of all directions is not told as well
-    assert found.decision.broken == ("Device-to-Host copies per step: 1, none before",)
-    assert found.sentence == "Device-to-Host copies per step 0 → 1, on 5 + 5 runs."
+    assert comparison.decision.broken == ("Device-to-Host copies per step: 1, none before",)
+    assert comparison.sentence == "Device-to-Host copies per step 0 → 1, on 5 + 5 runs."
 
 
 @pytest.mark.parametrize("runs", [3, 5])
-def test_one_launch_more_of_thousands_is_told_with_its_numbers(runs: int) -> None:
+def test_one_launch_more_of_thousands_is_reported_with_its_numbers(runs: int) -> None:
     steps = NOISY[:runs]
-    found = compared(side({"launches": 5000.0}, steps=steps), side({"launches": 5001.0}, steps=steps))
-    assert verdict(found, "launches") == ("regressed", True)
-    assert found.decision.broken == ("launches per step 5,000 → 5,001",)
+    comparison = compared(side({"launches": 5000.0}, steps=steps), side({"launches": 5001.0}, steps=steps))
+    assert verdict(comparison, "launches") == ("regressed", True)
+    assert comparison.decision.broken == ("launches per step 5,000 → 5,001",)
 
 
 @pytest.mark.parametrize(("before", "after"), [(40.0, 40.0), (40.0, 40.01), (0.01, 0.0)])
 def test_what_a_window_begins_or_ends_with_is_no_difference(before: float, after: float) -> None:
     """Of 100 steps, one of which ends with a synchronization."""
-    found = compared(side({"launches": before}), side({"launches": after}))
-    assert verdict(found, "launches") == ("unchanged", True)
-    assert "counts equal" in found.decision.shown[0]
+    comparison = compared(side({"launches": before}), side({"launches": after}))
+    assert verdict(comparison, "launches") == ("unchanged", True)
+    assert "counts equal" in comparison.decision.shown[0]
 
 
 def test_what_is_rare_is_a_fact_if_it_is_as_rare_in_all_runs() -> None:
-    found = compared(side({"device_to_host_copies": 0.1}), side({"device_to_host_copies": 0.2}))
-    assert found.decision.regressed == ("device_to_host_copies",)
+    comparison = compared(side({"device_to_host_copies": 0.1}), side({"device_to_host_copies": 0.2}))
+    assert comparison.decision.regressed == ("device_to_host_copies",)
 
 
 def test_a_count_that_differs_within_a_side_is_left_to_statistics() -> None:
     before, after = side({}, by=(0, 1, 2, 1, 0)), side({}, by=(1, 2, 0, 0, 1))
-    found = compared(before, after)
-    assert verdict(found, "launches") == ("unchanged", False)
+    comparison = compared(before, after)
+    assert verdict(comparison, "launches") == ("unchanged", False)
     many = compared(before, side({"launches": 60.0}, by=(1, 2, 0, 0, 1)))
     assert verdict(many, "launches") == ("regressed", False)
     assert many.decision.regressed == ("launches",)
@@ -72,17 +72,17 @@ def test_a_count_that_differs_within_a_side_is_left_to_statistics() -> None:
 
 
 def test_few_runs_tell_no_facts() -> None:
-    found = compared(side({}, steps=NOISY[:2]), side({"device_to_host_copies": 1.0}, steps=NOISY[:2]))
-    assert found.decision.status == 4
-    assert verdict(found, "device_to_host_copies") == ("inconclusive", False)
+    comparison = compared(side({}, steps=NOISY[:2]), side({"device_to_host_copies": 1.0}, steps=NOISY[:2]))
+    assert comparison.decision.status == 4
+    assert verdict(comparison, "device_to_host_copies") == ("inconclusive", False)
 
 
 def test_what_an_earlier_report_does_not_know_is_neither_equal_nor_new() -> None:
     before, after = side({}), side({"synchronizing_calls": 1.0})
-    found = compared(before, after)
-    assert verdict(found, "synchronizing_calls") == ("inconclusive", False)
-    assert found.decision.status == 4
-    assert "counts equal (" in found.decision.line
+    comparison = compared(before, after)
+    assert verdict(comparison, "synchronizing_calls") == ("inconclusive", False)
+    assert comparison.decision.status == 4
+    assert "counts equal (" in comparison.decision.line
     tight = (1.0e6, 1.001e6, 0.999e6)
     uncounted = [run({"step_ns": step, "kernel_ns": 1e6}) for step in tight]
     passed = compared(uncounted, side({}, steps=tight)).decision
@@ -91,9 +91,9 @@ def test_what_an_earlier_report_does_not_know_is_neither_equal_nor_new() -> None
 
 def test_fewer_are_no_regression() -> None:
     tight = (1.0e6, 1.001e6, 0.999e6)
-    found = compared(side({}, steps=tight), side({"launches": 10.0}, steps=tight))
-    assert (found.verdict, found.decision.status) == ("improved", 0)
-    assert found.decision.line.startswith(
+    comparison = compared(side({}, steps=tight), side({"launches": 10.0}, steps=tight))
+    assert (comparison.verdict, comparison.decision.status) == ("improved", 0)
+    assert comparison.decision.line.startswith(
         "passed: launches per step 40 → 10; no regression above 5 %: other counts equal"
     )
 
@@ -102,20 +102,20 @@ def test_fewer_launches_make_up_for_a_memset_but_not_for_a_copy_to_the_host() ->
     """Whatever is fused into fewer kernels may need one more memset."""
     tight = (1.0e6, 1.001e6, 0.999e6)
     fused = {"launches": 30.0, "memsets": 1.0}
-    found = compared(side({}, steps=tight), side(fused, steps=tight))
-    assert (found.verdict, found.decision.status) == ("improved", 0)
-    assert "memsets per step 0 → 1, offset by others" in found.decision.shown
-    found = compared(side({}, steps=tight), side({**fused, "device_to_host_copies": 1.0}, steps=tight))
-    assert found.decision.regressed == ("device_to_host_copies",)
-    found = compared(side({}, steps=tight), side({"launches": 39.0, "memsets": 2.0}, steps=tight))
-    assert found.decision.regressed == ("memsets",)
+    comparison = compared(side({}, steps=tight), side(fused, steps=tight))
+    assert (comparison.verdict, comparison.decision.status) == ("improved", 0)
+    assert "memsets per step 0 → 1, offset by others" in comparison.decision.shown
+    comparison = compared(side({}, steps=tight), side({**fused, "device_to_host_copies": 1.0}, steps=tight))
+    assert comparison.decision.regressed == ("device_to_host_copies",)
+    comparison = compared(side({}, steps=tight), side({"launches": 39.0, "memsets": 2.0}, steps=tight))
+    assert comparison.decision.regressed == ("memsets",)
 
 
 def test_a_count_that_makes_the_step_faster_is_no_regression() -> None:
     fast = [0.9 * step for step in (1.0e6, 1.001e6, 0.999e6)]
     more = {"launches": 50.0, "device_to_host_copies": 1.0}
-    found = compared(side({}, steps=(1.0e6, 1.001e6, 0.999e6)), side(more, steps=fast))
-    assert (found.verdict, found.decision.status) == ("improved", 0)
+    comparison = compared(side({}, steps=(1.0e6, 1.001e6, 0.999e6)), side(more, steps=fast))
+    assert (comparison.verdict, comparison.decision.status) == ("improved", 0)
 
 
 def test_a_count_can_be_accepted_or_allowed() -> None:
@@ -145,9 +145,9 @@ def test_bytes_count_if_they_are_many(before: float, after: float, status: int) 
 
 def test_facts_of_other_arguments_are_not_comparable() -> None:
     before, after = side({}), side({"launches": 50.0})
-    found = compared(
+    comparison = compared(
         [replace(each, parameters={"batch": "8"}) for each in before],
         [replace(each, parameters={"batch": "16"}) for each in after],
     )
-    assert verdict(found, "launches") == ("inconclusive", False)
-    assert found.decision.status == 4
+    assert verdict(comparison, "launches") == ("inconclusive", False)
+    assert comparison.decision.status == 4

@@ -132,7 +132,7 @@ def test_of_very_many_new_names_those_that_do_the_same_are_found() -> None:
     assert matched.note == ""
 
 
-def test_that_not_all_names_were_looked_at_is_told() -> None:
+def test_that_not_all_names_were_looked_at_is_reported() -> None:
     sides = [[run({"step_ns": 1e6}, {f"{name}{n}": (1, 1000.0 + n) for n in range(40)})] for name in ("old", "other")]
     (note,) = compare(*sides, settings=Settings()).notes
     assert note.startswith("40 kernels disappeared and 40 appeared: only those with the nearest times were checked")

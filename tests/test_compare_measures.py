@@ -27,13 +27,13 @@ def without(report: Report, name: str) -> Report:
 
 def test_a_step_of_train(recorded: Recorded) -> None:
     report = recorded.report("train")
-    found = gate(report)
+    column = gate(report)
     split = report.rows(STEP_SPLIT).set_index("category")
-    assert found["step_ns"] == split.loc["whole step", "med_ns"]
-    assert found["host code"] == split.loc["host code", "med_ns"]
-    assert (found["launches"], found["copies"]) == (60, 3)
+    assert column["step_ns"] == split.loc["whole step", "med_ns"]
+    assert column["host code"] == split.loc["host code", "med_ns"]
+    assert (column["launches"], column["copies"]) == (60, 3)
     # a mean over the window, and medians over its steps
-    assert found["kernel_ns"] == pytest.approx(report.rows(GPU_TIME)["kernel_ns"].sum() / 19, rel=0.01)
+    assert column["kernel_ns"] == pytest.approx(report.rows(GPU_TIME)["kernel_ns"].sum() / 19, rel=0.01)
 
 
 def test_groups_are_those_of_a_step_not_of_the_capture(recorded: Recorded) -> None:
@@ -58,7 +58,7 @@ def test_an_older_report_gives_totals_by_repetition(recorded: Recorded) -> None:
     assert {"kernel", "family", "copy", "api", "range", "gate", "cause"} == set(table.index.get_level_values(0))
 
 
-def test_causes_are_told_apart_by_what_they_say_before_their_figures(recorded: Recorded) -> None:
+def test_causes_are_distinguished_by_what_they_say_before_their_figures(recorded: Recorded) -> None:
     causes = measures(recorded.report("train")).causes
     assert causes["name"].tolist() == [
         "FP32 math runs without tensor cores",
@@ -113,13 +113,13 @@ def test_units() -> None:
 
 
 def test_a_step_is_counted(recorded: Recorded) -> None:
-    found = gate(recorded.report("train"))
-    assert found[["host_to_device_copies", "device_to_host_copies", "memsets", "launches"]].tolist() == [1, 1, 1, 60]
+    column = gate(recorded.report("train"))
+    assert column[["host_to_device_copies", "device_to_host_copies", "memsets", "launches"]].tolist() == [1, 1, 1, 60]
     # one of its 19 steps allocates
-    assert found[["synchronizing_calls", "collectives", "graph_launches"]].tolist() == [2, 0, 0]
-    assert found["allocations"] == pytest.approx(1 / 19)
-    assert found["host_to_device_bytes"] > 1e5
-    assert found["device_to_host_bytes"] == 4
+    assert column[["synchronizing_calls", "collectives", "graph_launches"]].tolist() == [2, 0, 0]
+    assert column["allocations"] == pytest.approx(1 / 19)
+    assert column["host_to_device_bytes"] > 1e5
+    assert column["device_to_host_bytes"] == 4
     graphs = gate(recorded.report("graph"))
     assert graphs["graph_launches"] > 0
     assert gate(recorded.report("ddp2"))["collectives"] > 0
@@ -130,10 +130,10 @@ def test_what_an_earlier_report_does_not_say_is_unknown(recorded: Recorded) -> N
     work = report.rows(STEP_WORK).drop(columns="copied_bytes")
     results = (each for each in report.results if each.name != STEP_WORK.name)
     earlier = replace(report.result(STEP_WORK.name), table=work)
-    found = gate(replace(report, results=(*results, earlier)))
-    assert "host_to_device_bytes" not in found
+    column = gate(replace(report, results=(*results, earlier)))
+    assert "host_to_device_bytes" not in column
     # without copies there are no bytes
-    assert found["peer_to_peer_bytes"] == 0
+    assert column["peer_to_peer_bytes"] == 0
     assert "synchronizing_calls" not in gate(without(report, STEP_WORK.name))
 
 
@@ -146,9 +146,9 @@ def test_a_call_counts_as_what_it_makes_the_host_do() -> None:
         "cudaMalloc",
         "cudaEventRecord",
     ]
-    found = calls_counted(pd.Series([*names, "cudaEventSynchronize", "cuMemcpyHtoD_v2", "cudaFree", "cuGraphLaunch"]))
+    column = calls_counted(pd.Series([*names, "cudaEventSynchronize", "cuMemcpyHtoD_v2", "cudaFree", "cuGraphLaunch"]))
     allocation, sync, launch = "allocations", "synchronizing_calls", "launches"
-    assert found.tolist() == [launch, "", sync, "", allocation, "", sync, sync, allocation, launch]
+    assert column.tolist() == [launch, "", sync, "", allocation, "", sync, sync, allocation, launch]
 
 
 def test_how_steps_lie_around_their_median(recorded: Recorded) -> None:
@@ -165,4 +165,7 @@ def test_how_steps_lie_around_their_median(recorded: Recorded) -> None:
 
 def test_a_capture_that_lost_events_is_incomplete() -> None:
     lost = Finding("lost_events", "warning", "The profiler lost events", "Sums and counts are too small.")
-    assert [measures(replace(small_report(), findings=found)).is_incomplete for found in ((), (lost,))] == [False, True]
+    assert [measures(replace(small_report(), findings=findings)).is_incomplete for findings in ((), (lost,))] == [
+        False,
+        True,
+    ]

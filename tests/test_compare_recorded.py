@@ -34,19 +34,19 @@ def busy() -> Runs:
 def compared(rounds: Runs, program: str, case: str) -> Comparison:
     numbers = sorted(rounds[case])
     before, after = ([rounds[name][number] for number in numbers] for name in (program, case))
-    found = compare(before, after, settings=Settings())
-    assert found.is_paired
-    return found
+    comparison = compare(before, after, settings=Settings())
+    assert comparison.is_paired
+    return comparison
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("machine", ["rounds", "elsewhere"])
 def test_what_did_not_change_is_not_flagged(machine: str, program: str, request: pytest.FixtureRequest) -> None:
-    found = compared(request.getfixturevalue(machine), program, f"{program} again")
-    assert flagged(found) == []
+    comparison = compared(request.getfixturevalue(machine), program, f"{program} again")
+    assert flagged(comparison) == []
     # host code of `attention` is nearly as long as its kernels: three of its twenty runs took up to 24 % longer
-    assert (found.verdict, found.decision.status) == ("unchanged", 0)
-    assert "no regression above 5 %: counts equal" in found.decision.line
+    assert (comparison.verdict, comparison.decision.status) == ("unchanged", 0)
+    assert "no regression above 5 %: counts equal" in comparison.decision.line
 
 
 @pytest.mark.nightly
@@ -75,29 +75,29 @@ def test_on_a_busy_host_counts_and_kernels_decide_and_the_step_is_not_believed(b
 
 @pytest.mark.parametrize("case", CHANGED.values(), ids=CHANGED)
 def test_each_change_is_found_by_three_pairs_and_named(rounds: Runs, case: Case) -> None:
-    found = compared(rounds, case.program, case.name)
-    assert len(found.baseline) == 3
-    assert any(named_by(case, kind, name) for kind, name in flagged(found))
+    comparison = compared(rounds, case.program, case.name)
+    assert len(comparison.baseline) == 3
+    assert any(named_by(case, kind, name) for kind, name in flagged(comparison))
     # a kernel that is 6 % of a step changes the step by more than counts if it takes half as long again
     is_small = case.name in {f"kernel {share} % longer" for share in (3, 5, 10)}
-    assert (found.verdict, found.decision.status) == (("unchanged", 0) if is_small else ("regressed", 1))
-    assert found.decision.status in case.gate
+    assert (comparison.verdict, comparison.decision.status) == (("unchanged", 0) if is_small else ("regressed", 1))
+    assert comparison.decision.status in case.gate
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("share", [3, 5, 10, 50])
 def test_a_longer_kernel_is_found_by_its_share(rounds: Runs, share: int) -> None:
-    found = compared(rounds, "mlp", f"kernel {share} % longer")
-    is_kernel = (found.changes["kind"] == "kernel") & (found.changes["verdict"] == "regressed")
-    (row,) = found.changes[is_kernel].to_dict("records")
+    comparison = compared(rounds, "mlp", f"kernel {share} % longer")
+    is_kernel = (comparison.changes["kind"] == "kernel") & (comparison.changes["verdict"] == "regressed")
+    (row,) = comparison.changes[is_kernel].to_dict("records")
     assert "sin_kernel" in row["name"]
     assert row["low_pct"] < share + 0.5
     assert row["high_pct"] > share - 0.5
     assert row["high_pct"] - row["low_pct"] < 1
-    assert "vectorized_elementwise_kernel (sin)" in found.sentence
+    assert "vectorized_elementwise_kernel (sin)" in comparison.sentence
 
 
 def test_what_each_change_is_called(rounds: Runs) -> None:
-    said = {name: compared(rounds, "mlp", name).sentence for name in ("synchronization", "lost fusion")}
-    assert said["synchronization"].startswith("New: The CPU waits for the GPU in `step` (cudaStreamSynchronize)")
-    assert "The largest part: vectorized_elementwise_kernel (mul), +178.5 µs per step" in said["lost fusion"]
+    sentences = {name: compared(rounds, "mlp", name).sentence for name in ("synchronization", "lost fusion")}
+    assert sentences["synchronization"].startswith("New: The CPU waits for the GPU in `step` (cudaStreamSynchronize)")
+    assert "The largest part: vectorized_elementwise_kernel (mul), +178.5 µs per step" in sentences["lost fusion"]

@@ -48,17 +48,17 @@ def treat(differences: Floats, least: float) -> Floats:
 def test_p_values_are_those_of_the_papers(runs: int) -> None:
     before, after = noisy(1, runs)
     after[:20] += 0.05
-    found = effects(before, after, NOTHING, is_paired=True)
-    assert found.p_values(0.01) == pytest.approx(treat(after - before, 0.01), rel=1e-6)
+    estimates = effects(before, after, NOTHING, is_paired=True)
+    assert estimates.p_values(0.01) == pytest.approx(treat(after - before, 0.01), rel=1e-6)
 
 
 def test_without_pairs_it_is_the_test_of_two_samples_with_one_variance() -> None:
     before, after = noisy(2, 5, kernels=4)
-    found = effects(before, after, NOTHING[:4], is_paired=False)
+    estimates = effects(before, after, NOTHING[:4], is_paired=False)
     pooled = (before.var(1, ddof=1) + after.var(1, ddof=1)) / 2
-    assert found.mean == pytest.approx(after.mean(1) - before.mean(1))
-    assert found.error == pytest.approx(np.sqrt(pooled * 2 / 5))
-    assert found.freedom.tolist() == [8.0] * 4
+    assert estimates.mean == pytest.approx(after.mean(1) - before.mean(1))
+    assert estimates.error == pytest.approx(np.sqrt(pooled * 2 / 5))
+    assert estimates.freedom.tolist() == [8.0] * 4
 
 
 def test_few_measures_lend_one_another_nothing() -> None:
@@ -67,9 +67,9 @@ def test_few_measures_lend_one_another_nothing() -> None:
 
 
 def test_measures_of_equal_noise_share_one_variance() -> None:
-    found = effects(*noisy(4, 3, spread=0.0), NOTHING, is_paired=True)
-    assert found.prior.min() > 50
-    assert found.error.max() < 1.3 * found.error.min()
+    estimates = effects(*noisy(4, 3, spread=0.0), NOTHING, is_paired=True)
+    assert estimates.prior.min() > 50
+    assert estimates.error.max() < 1.3 * estimates.error.min()
 
 
 def test_a_side_with_fewer_than_three_values_is_not_tested() -> None:
@@ -84,8 +84,8 @@ def test_a_side_with_fewer_than_three_values_is_not_tested() -> None:
 
 def test_no_measure_is_steadier_than_its_clock() -> None:
     flat = np.zeros((1, 3))
-    found = effects(flat, flat, np.array([0.01]), is_paired=False)
-    assert found.error == pytest.approx(0.01 * np.sqrt(2 / 3))
+    estimates = effects(flat, flat, np.array([0.01]), is_paired=False)
+    assert estimates.error == pytest.approx(0.01 * np.sqrt(2 / 3))
 
 
 def test_more_runs_settle_what_few_leave_open() -> None:
@@ -109,7 +109,7 @@ def test_benjamini_hochberg_divides_by_the_rank() -> None:
 
 @pytest.mark.parametrize("runs", [3, 5, 10])
 @pytest.mark.parametrize("groups", [5, 50, 200])
-def test_what_comes_and_goes_by_itself_is_rarely_said_to_be_of_one_side(runs: int, groups: int) -> None:
+def test_what_comes_and_goes_by_itself_is_rarely_reported_for_one_side(runs: int, groups: int) -> None:
     drawn, alarms, worlds = np.random.default_rng(7), 0, 400
     for _ in range(worlds):
         chance = drawn.uniform(0.05, 0.4, groups)
@@ -171,9 +171,9 @@ def test_swapping_the_sides_swaps_the_verdict(few: list[float], many: list[float
 @examples(50)
 def test_one_or_two_runs_a_side_are_never_significant(values: list[float], few: int) -> None:
     slower = [10 * max(values) + value for value in values]
-    found = compare(side(values[:few]), side(slower), settings=Settings())
-    assert found.verdict == "inconclusive"
-    row = found.changes.iloc[0]
+    comparison = compare(side(values[:few]), side(slower), settings=Settings())
+    assert comparison.verdict == "inconclusive"
+    row = comparison.changes.iloc[0]
     assert (row["verdict"], row["needed_runs"]) == ("inconclusive", 3)
     assert np.isnan(row[["p", "low_pct", "high_pct"]].astype("float64")).all()
     assert row["change_pct"] > 100
@@ -192,16 +192,16 @@ def test_the_unit_does_not_matter(values: list[float], factor: float) -> None:
 
 def test_a_side_compared_with_itself_is_unchanged() -> None:
     runs = [run({"step_ns": 1e6 + 100 * place}, {"a": (2, 4e5), "b": (3, 6e5)}) for place in range(5)]
-    found = compare(runs, runs, settings=Settings())
-    assert set(found.changes["verdict"]) == {"unchanged"}
-    assert (found.verdict, found.decision.status) == ("unchanged", 0)
+    comparison = compare(runs, runs, settings=Settings())
+    assert set(comparison.changes["verdict"]) == {"unchanged"}
+    assert (comparison.verdict, comparison.decision.status) == ("unchanged", 0)
 
 
 def test_values_that_are_not_numbers_are_left_out() -> None:
     before, after = side([1e6, 1.001e6, 0.999e6, float("nan")]), side([1.1e6, 1.101e6, 1.099e6, float("inf")])
-    found = compare(before, after, settings=Settings())
-    assert found.verdict == "regressed"
-    assert found.changes["change_pct"].iloc[0] == pytest.approx(10, abs=0.1)
+    comparison = compare(before, after, settings=Settings())
+    assert comparison.verdict == "regressed"
+    assert comparison.changes["change_pct"].iloc[0] == pytest.approx(10, abs=0.1)
     only = compare(side([float("nan")] * 3), side([1e6] * 3), settings=Settings())
     assert only.decision.status == 3
 

@@ -45,13 +45,13 @@ SELDOM = (0.3, 0.0, 0.0, 0.01, 0.0)
 
 def test_the_fastest_steps_bound_a_step_that_is_disturbed_in_some_runs() -> None:
     before, after = ([disturbed(*each) for each in zip(FLOORS, slower, strict=True)] for slower in (SELDOM, OFTEN))
-    found = compared(before, after)
-    row = found.changes.set_index("name").loc["step_ns"]
-    assert (found.verdict, found.decision.status, row["most_by"]) == ("unchanged", 0, FASTEST)
+    comparison = compared(before, after)
+    row = comparison.changes.set_index("name").loc["step_ns"]
+    assert (comparison.verdict, comparison.decision.status, row["most_by"]) == ("unchanged", 0, FASTEST)
     assert 0 < row["most_pct"] < 0.5
     assert row["high_pct"] > 10
-    assert found.decision.line.startswith("passed: no regression above 5 %: counts equal")
-    assert "step time at most +0.1 % by its fastest steps" in found.decision.line
+    assert comparison.decision.line.startswith("passed: no regression above 5 %: counts equal")
+    assert "step time at most +0.1 % by its fastest steps" in comparison.decision.line
 
 
 @pytest.mark.parametrize(("slower", "status"), [(1.0, 0), (1.01, 0), (1.03, 1), (1.1, 1)])
@@ -59,12 +59,12 @@ def test_the_fastest_steps_bound_a_step_that_is_disturbed_in_some_runs() -> None
 def test_what_makes_all_steps_longer_is_found_by_the_fastest(slower: float, status: int, green_pct: float) -> None:
     before = [disturbed(*each) for each in zip(FLOORS, SELDOM, strict=True)]
     after = [disturbed(slower * floor, each) for floor, each in zip(FLOORS, OFTEN, strict=True)]
-    found = compared(before, after, Settings(green_pct=green_pct))
-    assert found.decision.status == status
+    comparison = compared(before, after, Settings(green_pct=green_pct))
+    assert comparison.decision.status == status
     if status:
-        said = f"by its fastest steps {100 * (slower - 1):+.1f} %"
-        assert said in found.decision.line
-        assert said in found.sentence
+        text = f"by its fastest steps {100 * (slower - 1):+.1f} %"
+        assert text in comparison.decision.line
+        assert text in comparison.sentence
 
 
 def test_fast_steps_say_nothing_if_most_runs_have_become_longer() -> None:
@@ -79,11 +79,11 @@ FAST_HOSTS = np.array([1.02, 0.92, 1.15, 1.1, 0.98])
 
 @pytest.mark.parametrize(("slower", "status"), [(0.0, 0), (0.01, 0), (0.04, 1), (0.15, 1)])
 def test_a_step_of_a_busy_host_is_compared_at_equal_speed(slower: float, status: int) -> None:
-    found = compared(hosted(FAST_HOSTS), hosted(SLOW_HOSTS, slower, seed=1))
-    row = found.changes.set_index("name").loc["step_ns"]
-    assert (found.decision.status, row["most_by"]) == (status, EQUAL_HOST)
+    comparison = compared(hosted(FAST_HOSTS), hosted(SLOW_HOSTS, slower, seed=1))
+    row = comparison.changes.set_index("name").loc["step_ns"]
+    assert (comparison.decision.status, row["most_by"]) == (status, EQUAL_HOST)
     assert row["most_pct"] == pytest.approx(100 * slower, abs=1.5)
-    assert ("at equal speed of the host +" in found.decision.line) == bool(status)
+    assert ("at equal speed of the host +" in comparison.decision.line) == bool(status)
     assert row["low_pct"] < 0 or slower == 0.15
 
 
@@ -93,22 +93,22 @@ def test_a_slowdown_that_noise_hides_is_not_green_beyond_what_is_allowed() -> No
     before, after = hosted(FAST_HOSTS * np.exp(random.normal(0, 0.04, 5))), hosted(SLOW_HOSTS, 0.07, seed=1)
     after = [replace(each, launch_call_ns=5000.0 * speed) for each, speed in zip(after, SLOW_HOSTS, strict=True)]
     before = [replace(each, launch_call_ns=5000.0 * speed) for each, speed in zip(before, FAST_HOSTS, strict=True)]
-    found = compared(before, after)
-    assert found.decision.status == 4
-    assert "GPU kernel time (13 % of step time) within ±0.0 %" in found.decision.line
-    assert "it would pass with green_pct = " in found.decision.line
+    comparison = compared(before, after)
+    assert comparison.decision.status == 4
+    assert "GPU kernel time (13 % of step time) within ±0.0 %" in comparison.decision.line
+    assert "it would pass with green_pct = " in comparison.decision.line
 
 
 def test_a_candidate_that_may_have_slowed_down_its_host_is_not_compared_at_equal_speed() -> None:
-    found = compared(hosted(FAST_HOSTS), hosted(1.25 * FAST_HOSTS, seed=1))
-    assert found.decision.status == 4
-    assert found.changes.set_index("name").loc["step_ns", "most_by"] != EQUAL_HOST
+    comparison = compared(hosted(FAST_HOSTS), hosted(1.25 * FAST_HOSTS, seed=1))
+    assert comparison.decision.status == 4
+    assert comparison.changes.set_index("name").loc["step_ns", "most_by"] != EQUAL_HOST
 
 
 def test_the_time_of_a_launch_tells_nothing_if_others_are_launched() -> None:
-    found = compared(hosted(FAST_HOSTS), hosted(SLOW_HOSTS, seed=1, launches=20.0))
-    assert found.changes.set_index("name").loc["step_ns", "most_by"] != EQUAL_HOST
-    assert found.decision.open == ("step_ns",)
+    comparison = compared(hosted(FAST_HOSTS), hosted(SLOW_HOSTS, seed=1, launches=20.0))
+    assert comparison.changes.set_index("name").loc["step_ns", "most_by"] != EQUAL_HOST
+    assert comparison.decision.open == ("step_ns",)
 
 
 def test_a_single_wild_run_of_three_is_no_regression() -> None:
@@ -117,20 +117,20 @@ def test_a_single_wild_run_of_three_is_no_regression() -> None:
     after = [disturbed(floor, slower) for floor, slower in ((169.7e3, 0.028), (234.8e3, 0.194), (171.1e3, 0.019))]
     calls = (7331, 7071, 6843, 5455, 9415, 5388)
     runs = [replace(each, launch_call_ns=float(call)) for each, call in zip([*before, *after], calls, strict=True)]
-    found = compared(runs[:3], runs[3:])
-    row = found.changes.set_index("name").loc["step_ns"]
-    assert (found.decision.status, row["note"]) == (4, "no such change by its medians")
+    comparison = compared(runs[:3], runs[3:])
+    row = comparison.changes.set_index("name").loc["step_ns"]
+    assert (comparison.decision.status, row["note"]) == (4, "no such change by its medians")
     assert row["p"] < 0.05
 
 
 def test_what_a_slower_host_explains_is_no_regression() -> None:
     """Three runs of each, of which the first were made while the host was quiet."""
     quiet, busy = np.array([1.0, 1.02, 0.98]), np.array([1.3, 1.33, 1.28])
-    found = compared(hosted(quiet), hosted(busy, seed=1))
-    row = found.changes.set_index("name").loc["step_ns"]
+    comparison = compared(hosted(quiet), hosted(busy, seed=1))
+    row = comparison.changes.set_index("name").loc["step_ns"]
     assert (row["verdict"], row["note"]) == ("inconclusive", "no such change at equal speed of the host")
     assert row["low_pct"] > 1
-    assert found.decision.status == 4
+    assert comparison.decision.status == 4
     slower = compared(hosted(quiet), hosted(quiet, 0.3, seed=1))
     assert slower.decision.status == 1
 
@@ -146,8 +146,8 @@ def test_a_host_that_is_slower_for_each_run_of_one_side_is_no_chance_in_turns(or
             for seed, (name, speeds) in enumerate((("A", calm), ("B", 1.1 * calm)))
         )
     ]
-    found = compared(sides[0], sides[1])
-    assert (found.is_paired, found.decision.status) == (status == 1, status)
+    comparison = compared(sides[0], sides[1])
+    assert (comparison.is_paired, comparison.decision.status) == (status == 1, status)
 
 
 def test_at_equal_host_is_the_least_squares_of_side_and_speed() -> None:
@@ -155,13 +155,13 @@ def test_at_equal_host_is_the_least_squares_of_side_and_speed() -> None:
     speed = random.normal(0, 0.1, 10)
     step = 0.8 * speed + np.repeat([0.0, 0.02], 5) + random.normal(0, 0.01, 10)
     runs = [run(pace={"step_ns": Pace(0.9, CALM)}, launch_call_ns=float(call)) for call in np.exp(speed)]
-    found = evidence(runs, "step_ns", step[:5], step[5:], same_launches=True, is_paired=False)
+    step_evidence = evidence(runs, "step_ns", step[:5], step[5:], same_launches=True, is_paired=False)
     design = np.column_stack([np.ones(10), np.repeat([0.0, 1.0], 5), speed])
     solved, squares, *_ = np.linalg.lstsq(design, step)
     variance = squares[0] / 7 * np.linalg.inv(design.T @ design)[1, 1]
-    assert found
-    assert found.at_equal_host
-    assert found.at_equal_host[:3] == pytest.approx((solved[1], np.sqrt(variance), 7))
+    assert step_evidence
+    assert step_evidence.at_equal_host
+    assert step_evidence.at_equal_host[:3] == pytest.approx((solved[1], np.sqrt(variance), 7))
 
 
 def test_steps_that_differ_within_a_run_are_not_known_to_the_permille() -> None:
@@ -183,9 +183,9 @@ def test_no_estimate_makes_green_what_another_shows_to_be_longer() -> None:
         ]
         for seed, (speeds, fastest) in enumerate(((FAST_HOSTS, 0.85), (SLOW_HOSTS, 0.935)))
     )
-    found = compared(before, after)
-    row = found.changes.set_index("name").loc["step_ns"]
-    assert (found.decision.status, row["most_by"]) == (4, FASTEST)
+    comparison = compared(before, after)
+    row = comparison.changes.set_index("name").loc["step_ns"]
+    assert (comparison.decision.status, row["most_by"]) == (4, FASTEST)
     assert row["note"] == "no such change at equal speed of the host"
 
 

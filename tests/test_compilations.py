@@ -307,11 +307,11 @@ def test_cuda_graphs_that_are_recorded_again_and_tuned_kernels(tmp_path: Path) -
         ("\u0000\n'", "another guard fails", ""),
     ],
 )
-def test_a_guard_is_told_in_words_with_the_code_that_keeps_it(reason: str, words: str, fix: str) -> None:
-    found = explain(reason)
-    assert words in found[0]
-    assert fix in found[1]
-    assert "secret" not in "".join(found)
+def test_a_guard_is_described_in_words_with_the_code_that_keeps_it(reason: str, words: str, fix: str) -> None:
+    explained = explain(reason)
+    assert words in explained[0]
+    assert fix in explained[1]
+    assert "secret" not in "".join(explained)
 
 
 @given(st.text(max_size=80), st.sampled_from(["compilation_metrics", "dynamo_graph_break_reason", "artifact"]))
@@ -336,8 +336,8 @@ def test_times_are_those_of_the_capture(tmp_path: Path) -> None:
     table = compilations_of([{**rows[0], "reason": "", "fix": "", "graph_break": ""}])
     capture = tmp_path / "train.sqlite"
     unprofiled_file(capture).write_text(to_text({"compilations": table}))
-    found = with_unprofiled(Profile({}, epoch_ns=4_000_000_000), capture)
-    assert found.table("compilations")[["start_ns", "end_ns"]].to_numpy().tolist() == [[1_000_000_000, 2_000_000_000]]
+    profile = with_unprofiled(Profile({}, epoch_ns=4_000_000_000), capture)
+    assert profile.table("compilations")[["start_ns", "end_ns"]].to_numpy().tolist() == [[1_000_000_000, 2_000_000_000]]
     # a capture without a date
     assert "compilations" not in with_unprofiled(Profile({}), capture).tables
 
@@ -357,8 +357,8 @@ def test_compilations_of_a_window_cost_the_time_in_which_no_gpu_works() -> None:
     drawn = draw("cpu  L.........L.........\ns7   .aaaa......bb.......")
     table = compiled([(5, 6, ""), (3, 9, "x changes"), (10, 14, "x changes"), (99, 120, "x changes")])
     timeline = Timeline(Profile({**drawn.tables, "compilations": table}))
-    found = compilations(timeline).frame
-    assert found[["reason", "compilations", "total_ns", "idle_ns"]].to_numpy().tolist() == [
+    frame = compilations(timeline).frame
+    assert frame[["reason", "compilations", "total_ns", "idle_ns"]].to_numpy().tolist() == [
         ["x changes", 2, 10_000, 6000],
         ["", 1, 1000, 1000],
     ]
@@ -402,15 +402,15 @@ def test_a_program_with_its_own_log_keeps_it(monkeypatch: pytest.MonkeyPatch) ->
 def test_planted_programs_break_and_compile_again_as_planted_and_their_fixes_do_not(tmp_path: Path) -> None:
     """With the PyTorch that is installed, on a CPU."""
     names = ("item", "print", "call", "shape", "integer", "global", "addresses")
-    found = {}
+    tables = {}
     for form in ("bad", "fixed"):
         request = Request(logs=tmp_path / form)
         script = [sys.executable, "-m", "tests.compiled_programs", *(f"compiled_{name}.{form}" for name in names)]
         path = os.pathsep.join(str(ROOT / part) for part in ("", "pipeline"))
         environment = {**os.environ, **compile_log(request), "PYTHONPATH": path}
         subprocess.run(script, check=True, env=environment, capture_output=True, cwd=ROOT)
-        found[form] = take_compile_log(request)["compilations"]
-    bad, fixed = found["bad"], found["fixed"]
+        tables[form] = take_compile_log(request)["compilations"]
+    bad, fixed = tables["bad"], tables["fixed"]
     breaks = bad["graph_break"].astype("str").str.partition(" (")[0]
     assert Counter(breaks[breaks != ""]) == {"`Tensor.item()`": 1, "`print`": 5, "`zlib.crc32`": 5}
     again = Counter(bad["reason"])

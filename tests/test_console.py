@@ -84,9 +84,9 @@ def on_terminal(
             if not piece:
                 break
             got += piece
-        said, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=60)
     os.close(ours)
-    done = subprocess.CompletedProcess(command, process.returncode, said, "")
+    done = subprocess.CompletedProcess(command, process.returncode, output, "")
     return done, got.decode()
 
 
@@ -129,15 +129,15 @@ def test_a_report_on_standard_output_is_alone_there(run: Any, capture_file: Capt
 def test_several_files_are_a_line_each(run: Any, capture_file: CaptureFile) -> None:
     done = run("report", capture_file("graph"), capture_file("train"), "-o", "both")
     assert done.stdout == "report: both/graph.report.html\nreport: both/train.report.html\n"
-    said = [line for line in done.stderr.splitlines() if "% busy" in line]
-    assert [line.split(":")[0] for line in said] == ["graph", "train"]
+    lines = [line for line in done.stderr.splitlines() if "% busy" in line]
+    assert [line.split(":")[0] for line in lines] == ["graph", "train"]
     assert "Kernel" not in done.stderr
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_that_is_said_controls_a_terminal() -> None:
+def test_no_output_controls_a_terminal() -> None:
     with as_terminal() as terminal:
         say("Error: no \x1b]0;title\x07\x9b31m file\r\nof this name\t", "Hint: none")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", terminal.text)
@@ -218,19 +218,19 @@ def test_no_name_of_a_file_breaks_a_line(
     copyfile(capture_file("graph"), f"{EVIL}.sqlite")
     copyfile(capture_file("graph"), "graph.sqlite")
     Path(f"{EVIL}.csv").write_text("1,2")
-    said = CliRunner().invoke(main, command)
-    assert said.exception is None or isinstance(said.exception, SystemExit)
-    assert "::pwned" in said.output
-    assert not re.search(r"^\s*::|##\[|[\x00-\x09\x0b-\x1f\u202e]", said.output, re.MULTILINE)
+    result = CliRunner().invoke(main, command)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert "::pwned" in result.output
+    assert not re.search(r"^\s*::|##\[|[\x00-\x09\x0b-\x1f\u202e]", result.output, re.MULTILINE)
 
 
 def test_everything_is_printed_in_one_place() -> None:
     package = Path(PIPELINE) / "nightsight"
     printing = re.compile(r"^(?!.*print\(json).*(?:\bclick\.s?echo|(?<![\w.\"])print)\(", re.MULTILINE)
     printed = (path for path in package.rglob("*.py") if printing.search(path.read_text()))
-    found = {path.relative_to(package).as_posix() for path in printed}
+    names = {path.relative_to(package).as_posix() for path in printed}
     # in those two: code that another Python runs
-    assert found - {"collect/worktrees.py", "collect/doctor.py"} == {"commands/console.py"}
+    assert names - {"collect/worktrees.py", "collect/doctor.py"} == {"commands/console.py"}
 
 
 # -- progress ---------------------------------------------------------------------------------------------------------

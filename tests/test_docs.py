@@ -58,8 +58,8 @@ def all_commands(group: click.Group = main, before: str = "") -> dict[str, click
 def commands() -> Iterator[str]:
     """Write what every command says of itself."""
     for name in ("", *all_commands()):
-        said = CliRunner().invoke(main, [*name.split(), "--help"], prog_name="nightsight", terminal_width=110)
-        yield f"## nightsight {name}".rstrip() + f"\n\n```\n{said.output.rstrip()}\n```\n"
+        result = CliRunner().invoke(main, [*name.split(), "--help"], prog_name="nightsight", terminal_width=110)
+        yield f"## nightsight {name}".rstrip() + f"\n\n```\n{result.output.rstrip()}\n```\n"
 
 
 def workload_table() -> Iterator[str]:
@@ -140,8 +140,8 @@ def test_a_document_names_all_there_is(document: str, names: list[str]) -> None:
 @pytest.mark.parametrize("name", all_commands())
 def test_the_help_of_a_command_ends_with_an_example(name: str) -> None:
     command = all_commands()[name]
-    said = command.get_help(click.Context(command, click.Context(main, **main.context_settings), info_name=name))
-    assert f"nightsight {name}" in said.partition("Options:")[0]
+    text = command.get_help(click.Context(command, click.Context(main, **main.context_settings), info_name=name))
+    assert f"nightsight {name}" in text.partition("Options:")[0]
 
 
 def test_documents_link_to_what_is_there() -> None:
@@ -158,9 +158,9 @@ def test_documents_link_to_what_is_there() -> None:
 def test_what_a_report_tells_is_in_the_table_of_privacy_field_by_field() -> None:
     text = (DOCS / "privacy.md").read_text(encoding="utf-8")
     table = text[text.index("### What a report contains") : text.index("## nightsight sanitize")]
-    told = {*re.findall(r"`(\w+)`", table)}
+    fields = {*re.findall(r"`(\w+)`", table)}
     document = json.loads(Report("x", Environment(), ()).to_json())
-    assert {*document, *document["environment"]} <= told
+    assert {*document, *document["environment"]} <= fields
 
 
 def test_figures_are_the_same_in_all_documents() -> None:

@@ -19,8 +19,8 @@ LOADER = "error while loading shared libraries: {}: cannot open shared object fi
 
 
 def check(name: str, *, nsys: Path | None = None) -> Check:
-    (found,) = (found for found in examine(nsys=nsys) if found.name == name)
-    return found
+    (result,) = (result for result in examine(nsys=nsys) if result.name == name)
+    return result
 
 
 def script(path: Path, body: str) -> Path:
@@ -67,7 +67,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 @pytest.mark.usefixtures("no_namespaces")
-def test_bare_machine_lacks_everything_and_is_told_what_to_do() -> None:
+def test_bare_machine_lacks_everything_and_gets_remedies() -> None:
     checks = examine()
 
     assert [check.name for check in checks] == NAMES
@@ -121,12 +121,12 @@ def nsys_of_nsight_compute(machine: Path, library: str) -> Path:
 def test_nsys_whose_importer_lacks_libdw(machine: Path) -> None:
     path = nsys_of_nsight_compute(machine, "libdw.so.1")
 
-    found = check("nsys")
+    result = check("nsys")
 
-    assert found.status == "broken"
-    assert found.detail.startswith(f"2025.3.1.0 at {path}, but its importer cannot load libdw.so.1: ")
-    assert "Importer error status: An unknown error occurred." in found.detail
-    assert "apt-get install libdw1" in found.remedy
+    assert result.status == "broken"
+    assert result.detail.startswith(f"2025.3.1.0 at {path}, but its importer cannot load libdw.so.1: ")
+    assert "Importer error status: An unknown error occurred." in result.detail
+    assert "apt-get install libdw1" in result.remedy
 
 
 def test_nsys_whose_importer_lacks_another_library(machine: Path) -> None:
@@ -152,10 +152,10 @@ def test_importer_is_found_through_a_link(machine: Path, tmp_path: Path) -> None
 
 
 def test_nsys_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
-    found = check("nsys", nsys=tmp_path / "absent")
+    result = check("nsys", nsys=tmp_path / "absent")
 
-    assert (found.status, str(tmp_path / "absent") in found.detail) == ("broken", True)
-    assert found.remedy
+    assert (result.status, str(tmp_path / "absent") in result.detail) == ("broken", True)
+    assert result.remedy
 
 
 @pytest.mark.parametrize("body", ["exit 3", "echo no number here", "kill -9 $$"])
@@ -163,10 +163,10 @@ def test_nsys_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
 def test_tool_that_cannot_say_its_version(program: Install, name: str, body: str) -> None:
     program(name, body)
 
-    found = check(name)
+    result = check(name)
 
-    assert found.status == "broken"
-    assert found.remedy
+    assert result.status == "broken"
+    assert result.remedy
 
 
 def test_ncu_that_works(program: Install) -> None:
@@ -194,10 +194,10 @@ def test_ncu_that_works(program: Install) -> None:
 def test_who_may_read_counters(machine: Path, parameters: str, capabilities: str, status: str) -> None:
     proc(machine, parameters, capabilities)
 
-    found = check("counters")
+    result = check("counters")
 
-    assert found.status == status
-    assert ("NVreg_RestrictProfilingToAdminUsers=0" in found.remedy) == (status == "broken")
+    assert result.status == status
+    assert ("NVreg_RestrictProfilingToAdminUsers=0" in result.remedy) == (status == "broken")
 
 
 def test_one_gpu(program: Install) -> None:
@@ -218,20 +218,20 @@ def test_several_gpus(program: Install) -> None:
 def test_driver_without_a_usable_gpu(program: Install, body: str, status: str) -> None:
     program("nvidia-smi", body)
 
-    found = check("gpu")
+    result = check("gpu")
 
-    assert found.status == status
-    assert found.remedy
+    assert result.status == status
+    assert result.remedy
 
 
 # -- Python and its packages ------------------------------------------------------------------------------------------
 
 
-def test_the_python_of_the_active_environment_is_looked_at_and_said_to_be_another(bare_python: Path) -> None:
-    found = check("python")
+def test_the_python_of_the_active_environment_is_looked_at_and_reported_as_another(bare_python: Path) -> None:
+    result = check("python")
 
-    assert found.status == "ok"
-    assert f"at {bare_python} (of the active environment, VIRTUAL_ENV), not nightsight's own" in found.detail
+    assert result.status == "ok"
+    assert f"at {bare_python} (of the active environment, VIRTUAL_ENV), not nightsight's own" in result.detail
     assert check("torch").detail == f"not installed for {bare_python}"
     assert "The workloads need it. " in check("torch").remedy
     assert "--python " in check("torch").remedy
@@ -258,7 +258,7 @@ CPU_TORCH = fake_torch("2.11.0+cpu", None, available=False)
 
 
 @pytest.mark.parametrize(
-    ("torch", "has_gpu", "status", "said"),
+    ("torch", "has_gpu", "status", "detail"),
     [
         (CUDA_TORCH, True, "ok", "2.11.0+cu130, CUDA 13.0"),
         (BLIND_TORCH, False, "ok", "2.11.0+cu130, CPU only; this machine has no GPU"),
@@ -268,26 +268,26 @@ CPU_TORCH = fake_torch("2.11.0+cpu", None, available=False)
     ],
 )
 def test_torch_and_the_machine(
-    program: Install, module: Install, torch: str, *, has_gpu: bool, status: str, said: str
+    program: Install, module: Install, torch: str, *, has_gpu: bool, status: str, detail: str
 ) -> None:
     module("torch", torch)
     if has_gpu:
         program("nvidia-smi", SMI_ANSWER)
 
-    found = check("torch")
+    result = check("torch")
 
-    assert (found.status, found.detail) == (status, said)
-    assert bool(found.remedy) == (status == "broken")
+    assert (result.status, result.detail) == (status, detail)
+    assert bool(result.remedy) == (status == "broken")
 
 
 def test_torch_that_cannot_be_imported(module: Install) -> None:
     module("torch", "raise ImportError('libcudart.so.13: cannot open')")
 
-    found = check("torch")
+    result = check("torch")
 
-    assert found.status == "broken"
-    assert found.detail == "cannot be imported: ImportError: libcudart.so.13: cannot open"
-    assert "pip install" in found.remedy
+    assert result.status == "broken"
+    assert result.detail == "cannot be imported: ImportError: libcudart.so.13: cannot open"
+    assert "pip install" in result.remedy
 
 
 @pytest.mark.parametrize("name", ["triton", "nvtx"])

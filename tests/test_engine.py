@@ -325,12 +325,17 @@ def test_steps_with_prompts_only_are_a_pause_between_tokens() -> None:
     assert of_tokens["time_ns"].to_dict() == {MEAN: 9 * US, P50: 4 * US, "95th percentile": 14 * US, P99: 14 * US}
 
 
-def test_what_is_said_about_requests() -> None:
+def test_what_is_reported_about_requests() -> None:
     profile = named(PICTURE, NAMES)
     rows = [{"received": 0, "failed": 9}, {"received": 1, "first_token": 5, "preemptions": 2}]
     notes = " ".join(request_times(Timeline(Profile({**profile.tables, "requests": requests(*rows)}))).notes)
-    said = ("1 of 2 requests failed", "1 of 2 requests were not finished", "preempted 2 times", "no log of the client")
-    assert all(text in notes for text in said)
+    expected = (
+        "1 of 2 requests failed",
+        "1 of 2 requests were not finished",
+        "preempted 2 times",
+        "no log of the client",
+    )
+    assert all(text in notes for text in expected)
 
 
 def test_a_log_of_another_run_is_left_out() -> None:
@@ -386,7 +391,7 @@ DECODING = {"d": "execute_context_0(0)_generation_4(4)", "s": "schedule", "t": "
 
 def test_host_code_between_steps_is_that_of_the_scheduler() -> None:
     code = "." * 160
-    found = first_finding(
+    finding = first_finding(
         f"""
         nvtx  [d            ]{code}
         cpu   G.SSSSSSSSSSSS.{code}
@@ -394,15 +399,15 @@ def test_host_code_between_steps_is_that_of_the_scheduler() -> None:
         """,
         DECODING,
     )
-    assert found.rule == "host_code"
-    assert "between the steps of the engine" in found.cause
-    assert found.action == "schedule the next step while the GPU works"
-    assert "--async-scheduling" in found.remedy
+    assert finding.rule == "host_code"
+    assert "between the steps of the engine" in finding.cause
+    assert finding.action == "schedule the next step while the GPU works"
+    assert "--async-scheduling" in finding.remedy
 
 
 def test_tokenization_on_the_thread_of_the_engine_has_a_fix_of_its_own() -> None:
     inside = f"[t{'.' * 158}]"
-    found = first_finding(
+    finding = first_finding(
         f"""
         nvtx  [d            ]{inside}
         cpu   G.SSSSSSSSSSSS.{"." * len(inside)}
@@ -410,12 +415,12 @@ def test_tokenization_on_the_thread_of_the_engine_has_a_fix_of_its_own() -> None
         """,
         DECODING,
     )
-    assert "`tokenize`" in found.cause
-    assert found.action == "tokenize in another process"
+    assert "`tokenize`" in finding.cause
+    assert finding.action == "tokenize in another process"
 
 
 def test_launches_of_a_step_are_those_of_a_batch_without_a_graph() -> None:
-    found = first_finding(
+    finding = first_finding(
         """
         nvtx  [d                                                     ]..
         cpu   LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.LLLL.SSSS..
@@ -423,8 +428,8 @@ def test_launches_of_a_step_are_those_of_a_batch_without_a_graph() -> None:
         """,
         DECODING,
     )
-    assert found.rule == "launch_bound"
-    assert found.action == "record CUDA graphs for these batches"
+    assert finding.rule == "launch_bound"
+    assert finding.action == "record CUDA graphs for these batches"
 
 
 LONG_PROMPT = {"d": "execute_context_0(0)_generation_4(4)", "p": "execute_context_1(480)_generation_4(4)"}
@@ -436,17 +441,17 @@ WITH_PROMPT = """
 
 
 def test_a_long_prompt_is_a_pause_for_all_others() -> None:
-    found = first_finding(WITH_PROMPT, LONG_PROMPT)
-    assert found.rule == "prompts_block"
+    finding = first_finding(WITH_PROMPT, LONG_PROMPT)
+    assert finding.rule == "prompts_block"
     # 40 µs more of the GPU for 480 tokens: 120 of them add the time of a step, and 64 is the next lower power of two.
     # The GPU is idle for 0.8 µs more than in other steps, too
-    assert found.title.endswith("takes 51.00 µs, others take 10.00 µs; with chunks of 64 tokens, about 16.17 µs")
-    assert "--max-num-batched-tokens 64" in found.remedy
-    assert found.gain_ns is None
+    assert finding.title.endswith("takes 51.00 µs, others take 10.00 µs; with chunks of 64 tokens, about 16.17 µs")
+    assert "--max-num-batched-tokens 64" in finding.remedy
+    assert finding.gain_ns is None
 
 
 def rules_of(*story: Any) -> list[str]:
-    return [found.rule for found in advised(*story)]
+    return [finding.rule for finding in advised(*story)]
 
 
 def test_requests_wait_for_steps_with_prompts_only() -> None:
@@ -476,17 +481,17 @@ def test_a_server_without_requests_is_idle_and_not_slow(names: dict[str, str]) -
 def test_what_an_engine_does_before_it_has_a_request_is_work() -> None:
     tokenizing = ANSWERED_BURST.replace("nvtx  ", f"nvtx  [t{'.' * 3997}]").replace("cpu   ", f"cpu   {'.' * 4000}")
     tokenizing = tokenizing.replace("s7    ", f"s7    {'.' * 4000}")
-    found = first_finding(tokenizing, {**BURST, "t": "tokenize"})
-    assert found.rule == "host_code"
-    assert "`tokenize`" in found.cause
+    finding = first_finding(tokenizing, {**BURST, "t": "tokenize"})
+    assert finding.rule == "host_code"
+    assert "`tokenize`" in finding.cause
 
 
 def test_requests_that_wait_for_the_scheduler_are_no_idle_time() -> None:
     idle = repeated(ANSWERED_BURST, between="." * 4000, times=1)
     queued = requests(*[{"received": number * 4018, "last_token": number * 4018 + 9000} for number in range(13)])
-    found = first_finding(idle, BURST, queued)
-    assert found.rule == "host_code"
-    assert "between the steps of the engine" in found.cause
+    finding = first_finding(idle, BURST, queued)
+    assert finding.rule == "host_code"
+    assert "between the steps of the engine" in finding.cause
 
 
 @pytest.mark.parametrize(
@@ -499,13 +504,13 @@ def test_waits_for_tokens_have_the_fixes_of_engines(name: str, action: str) -> N
         cpu   G.....SSSSSSSS..L......
         s7    .aaaaaaaaaaaa....bb....
         """
-    found = first_finding(picture, {"d": DECODING["d"], "r": name})
-    assert (found.rule, found.action) == ("wait", action)
+    finding = first_finding(picture, {"d": DECODING["d"], "r": name})
+    assert (finding.rule, finding.action) == ("wait", action)
 
 
 def test_the_outermost_range_can_name_the_fix() -> None:
     inside = f"[t[r{'.' * 156}]]"
-    found = first_finding(
+    finding = first_finding(
         f"""
         nvtx  [d            ]{inside}
         cpu   G.SSSSSSSSSSSS.{"." * len(inside)}
@@ -513,18 +518,18 @@ def test_the_outermost_range_can_name_the_fix() -> None:
         """,
         {**DECODING, "r": "regex"},
     )
-    assert found.action == "tokenize in another process"
+    assert finding.action == "tokenize in another process"
 
 
 def test_a_rare_pause_is_not_that_of_prompts() -> None:
     # eleven steps with a prompt of 8 tokens are as short as others, and one is long for another reason
     long, names = WITH_PROMPT, {**LONG_PROMPT, "p": "execute_context_1(8)_generation_4(4)"}
-    assert not [found for found in advised(long, names) if found.rule == "prompts_block"]
+    assert not [finding for finding in advised(long, names) if finding.rule == "prompts_block"]
 
 
 def test_short_prompts_are_no_pause() -> None:
     picture = WITH_PROMPT.replace(" " * 32, "").replace("S" * 32, "").replace("c" * 32, "")
-    assert not [found for found in advised(picture, LONG_PROMPT) if found.rule == "prompts_block"]
+    assert not [finding for finding in advised(picture, LONG_PROMPT) if finding.rule == "prompts_block"]
 
 
 ANSWERED = {"received": 0, "tokenized": 0, "scheduled": 700, "first_token": 800, "last_token": 900, "output_tokens": 9}
@@ -536,9 +541,9 @@ HEALTHY = """
 
 
 def test_requests_that_queue_for_a_small_batch() -> None:
-    found = first_finding(HEALTHY, DECODING, requests(*[ANSWERED] * 20))
-    assert found.rule == "few_at_a_time"
-    assert found.title.endswith("4 per step; 700.0 µs of the 800.0 µs to the first token")
+    finding = first_finding(HEALTHY, DECODING, requests(*[ANSWERED] * 20))
+    assert finding.rule == "few_at_a_time"
+    assert finding.title.endswith("4 per step; 700.0 µs of the 800.0 µs to the first token")
     many = {"d": "execute_context_0(0)_generation_40(40)"}
     assert not advised(HEALTHY, many, requests(*[ANSWERED] * 20))
     # most of the time is that of prompts, which a larger batch does not shorten
@@ -547,6 +552,6 @@ def test_requests_that_queue_for_a_small_batch() -> None:
 
 
 def test_preempted_requests_need_room_in_the_cache() -> None:
-    found = first_finding(HEALTHY, DECODING, requests(*[ANSWERED] * 18, *[ANSWERED | {"preemptions": 1}] * 2))
-    assert found.rule == "cache_full"
-    assert found.title.endswith("2 times for 20 requests")
+    finding = first_finding(HEALTHY, DECODING, requests(*[ANSWERED] * 18, *[ANSWERED | {"preemptions": 1}] * 2))
+    assert finding.rule == "cache_full"
+    assert finding.title.endswith("2 times for 20 requests")

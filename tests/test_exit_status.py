@@ -86,22 +86,22 @@ def test_a_bug_is_one_line_with_file_stage_and_log_and_no_gate_takes_it_for_a_re
         result = ended(*command)
         assert result.exit_code == CRASHED
         line = result.stderr.splitlines()[-1]
-        found = re.fullmatch(
+        match = re.fullmatch(
             rf"Error: nightsight crashed on {capture} \(stage: (.*)\): ZeroDivisionError: in .*drawn\.sqlite\. "
             r"This is a bug: please report it on nightsight's issue tracker, with the log \((.*)\)",
             line,
         )
-        assert found, line
-        assert found[1]
+        assert match, line
+        assert match[1]
         assert "Traceback" not in result.output
-        log = Path(found[2]).read_text()
+        log = Path(match[2]).read_text()
         assert "Traceback" in log
         assert re.search(r'File "nightsight/\S+\.py", line \d+, in \w+', log)
         assert "secret" not in log
         assert str(Path(__file__).parents[1]) not in log
 
 
-def test_the_stage_of_a_bug_is_what_progress_told_last(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stage_of_a_bug_is_the_last_message_of_progress(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "build_report", crashing)
     assert f"on {capture} (stage: looking for causes in drawn.sqlite)" in ended("report", "-q", capture).stderr
     monkeypatch.setattr(opening, "read", crashing)

@@ -177,7 +177,7 @@ def test_of_several_files_that_cannot_be_read_a_few_are_printed_and_all_are_on_t
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said", "status"),
+    ("arguments", "message", "status"),
     [
         (["none/*.sqlite"], "no capture could be read: none/*.sqlite: nothing matches", 3),
         (["none.sqlite"], "no capture could be read: none.sqlite: there is no such file", 3),
@@ -191,22 +191,22 @@ def test_of_several_files_that_cannot_be_read_a_few_are_printed_and_all_are_on_t
     ],
 )
 def test_a_request_that_gives_nothing_is_one_line(
-    arguments: list[str], said: str, status: int, *, run: Any, scheduler: str, tmp_path: Path
+    arguments: list[str], message: str, status: int, *, run: Any, scheduler: str, tmp_path: Path
 ) -> None:
     (tmp_path / "text.sqlite").write_text("hello")
     done = run("fleet", *arguments, "--scheduler", scheduler, expect=status)
-    assert said in done.output
+    assert message in done.output
     assert "Traceback" not in done.output
     assert (tmp_path / "text.sqlite").read_text() == "hello"
     assert not (tmp_path / "fleet.html").exists()
 
 
 @pytest.mark.parametrize(
-    ("size", "said"), [("much", "'much' is not a memory size"), ("0", "0 is too little memory for a worker")]
+    ("size", "message"), [("much", "'much' is not a memory size"), ("0", "0 is too little memory for a worker")]
 )
-def test_sizes_of_memory_are_checked(size: str, said: str, run: Any, tmp_path: Path) -> None:
+def test_sizes_of_memory_are_checked(size: str, message: str, run: Any, tmp_path: Path) -> None:
     (tmp_path / "text.sqlite").write_text("hello")
-    assert said in run("fleet", "text.sqlite", "--memory", size, expect=2).output
+    assert message in run("fleet", "text.sqlite", "--memory", size, expect=2).output
 
 
 @pytest.mark.parametrize(
@@ -223,9 +223,9 @@ def test_a_scheduler_that_is_not_there_is_one_line(
 ) -> None:
     monkeypatch.setattr(executor, "_ANSWER_S", "500ms")
     (tmp_path / "text.sqlite").write_text("hello")
-    said = run("fleet", "text.sqlite", "--scheduler", address, expect=3).output
-    assert f"Error: there is no Dask scheduler at {address}: {reason}" in said
-    assert "Traceback" not in said
+    output = run("fleet", "text.sqlite", "--scheduler", address, expect=3).output
+    assert f"Error: there is no Dask scheduler at {address}: {reason}" in output
+    assert "Traceback" not in output
 
 
 def test_a_cluster_needs_dask_and_says_what_installs_it(
@@ -233,9 +233,9 @@ def test_a_cluster_needs_dask_and_says_what_installs_it(
 ) -> None:
     (tmp_path / "text.sqlite").write_text("hello")
     monkeypatch.setitem(sys.modules, "distributed", None)
-    said = run("fleet", "text.sqlite", "--scheduler", "tcp://host:8786", expect=3).output
-    assert "--scheduler needs dask and distributed" in said
-    assert "install dask distributed\n" in said
+    output = run("fleet", "text.sqlite", "--scheduler", "tcp://host:8786", expect=3).output
+    assert "--scheduler needs dask and distributed" in output
+    assert "install dask distributed\n" in output
 
 
 def test_workers_here_do_without_dask(capture_file: CaptureFile, tmp_path: Path) -> None:
@@ -266,8 +266,8 @@ def test_an_interrupt_keeps_what_was_read(
 
     with monkeypatch.context() as pressed:
         pressed.setattr(workflow, "map_inputs", stopped)
-        said = run("fleet", "a", "--scheduler", scheduler, expect=130).output
-    assert "Error: interrupted after 1 of 3 captures" in said
+        output = run("fleet", "a", "--scheduler", scheduler, expect=130).output
+    assert "Error: interrupted after 1 of 3 captures" in output
     assert len(kept(tmp_path / "fleet.summaries")) == 1
     assert "2 of 3 captures" in run("fleet", "a", "--scheduler", scheduler).stderr
 
@@ -304,8 +304,8 @@ def test_workers_of_another_version_are_refused(
             yield replace(each, value=replace(each.value, version="nightsight 0.0.1, summary 1"))
 
     monkeypatch.setattr(workflow, "map_inputs", older)
-    said = run("fleet", "a", "--scheduler", scheduler, expect=3).output
-    assert "Error: the workers have nightsight 0.0.1, summary 1, and this is nightsight" in said
+    output = run("fleet", "a", "--scheduler", scheduler, expect=3).output
+    assert "Error: the workers have nightsight 0.0.1, summary 1, and this is nightsight" in output
 
 
 # -- what runs on workers must be importable there ---------------------------------------------------------------------
@@ -379,11 +379,11 @@ def test_of_thousands_of_inputs_a_few_are_asked_for_at_a_time(monkeypatch: pytes
     monkeypatch.setattr(executor, "Processes", Counted)
     monkeypatch.setattr(executor, "_MOST_ASKED", 3)
     inputs = {str(number): (number,) for number in range(1, 20)}
-    found = []
+    lines = []
     for count, each in enumerate(map_inputs(wrong, inputs, Cluster(workers=2), silent)):
         assert Counted.made[-1].asked <= count + 3
-        found.append(each.value)
-    assert sorted(found) == list(range(1, 20))
+        lines.append(each.value)
+    assert sorted(lines) == list(range(1, 20))
 
 
 @pytest.mark.parametrize(
@@ -445,8 +445,8 @@ def test_a_killed_worker_loses_nothing(run: Any, capture_file: CaptureFile, tmp_
     def kill() -> None:
         while not kept(tmp_path / "fleet.summaries"):
             time.sleep(0.02)
-        mine = [each for each in psutil.Process().children(recursive=True) if each.pid not in before]
-        workers = [each for each in mine if "spawn_main" in " ".join(each.cmdline())]
+        children = [each for each in psutil.Process().children(recursive=True) if each.pid not in before]
+        workers = [each for each in children if "spawn_main" in " ".join(each.cmdline())]
         killed.append(workers[0].pid)
         os.kill(workers[0].pid, signal.SIGKILL)
 
@@ -471,10 +471,10 @@ def test_ctrl_c_ends_all_processes_and_the_same_command_goes_on(
         time.sleep(0.02)
     family = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "Error: interrupted after " in said
-    assert "Traceback" not in said
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "Error: interrupted after " in stderr
+    assert "Traceback" not in stderr
     _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
     count = len(kept(tmp_path / "fleet.summaries"))

@@ -31,19 +31,19 @@ def test_sums_over_captures_are_the_totals(
     fleet: list[tuple[float, int, dict[str, float], dict[str, tuple[int, int]]]],
 ) -> None:
     summaries = made(fleet)
-    found = made_fleet(summaries)
+    summed = made_fleet(summaries)
     gpu_ns = sum(each["captures"]["gpu_ns"].sum() for each in summaries)
-    assert found.captures["gpu_ns"].sum() == gpu_ns
-    assert found.split["time_ns"].sum() == sum(each["split"]["time_ns"].sum() for each in summaries)
-    assert found.kernels["total_ns"].sum() == sum(each["kernels"]["total_ns"].sum() for each in summaries)
-    assert found.kernels["instances"].sum() == sum(each["kernels"]["instances"].sum() for each in summaries)
+    assert summed.captures["gpu_ns"].sum() == gpu_ns
+    assert summed.split["time_ns"].sum() == sum(each["split"]["time_ns"].sum() for each in summaries)
+    assert summed.kernels["total_ns"].sum() == sum(each["kernels"]["total_ns"].sum() for each in summaries)
+    assert summed.kernels["instances"].sum() == sum(each["kernels"]["instances"].sum() for each in summaries)
     lost = sum(each["causes"]["lost_ns"].sum() for each in summaries)
-    assert found.causes["lost_ns"].sum() == pytest.approx(lost)
-    assert (found.causes["share_pct"] <= 100 + 1e-6).all()
-    if found.kernels["total_ns"].sum():
-        assert found.kernels["time_pct"].sum() == pytest.approx(100)
-    assert (found.kernels["low_ns"] <= found.kernels["med_ns"]).all()
-    assert (found.kernels["med_ns"] <= found.kernels["high_ns"]).all()
+    assert summed.causes["lost_ns"].sum() == pytest.approx(lost)
+    assert (summed.causes["share_pct"] <= 100 + 1e-6).all()
+    if summed.kernels["total_ns"].sum():
+        assert summed.kernels["time_pct"].sum() == pytest.approx(100)
+    assert (summed.kernels["low_ns"] <= summed.kernels["med_ns"]).all()
+    assert (summed.kernels["med_ns"] <= summed.kernels["high_ns"]).all()
 
 
 @examples(20)
@@ -61,25 +61,25 @@ def test_the_order_of_captures_changes_nothing(
 
 
 def test_a_cause_counts_with_the_gpu_time_of_its_captures() -> None:
-    found = made_fleet(
+    fleet = made_fleet(
         [
             summary("a", causes={"wait": 50.0, "fusion": 10.0}),
             summary("b", gpus=3, causes={"fusion": 20.0}),
         ]
     )
     # of 4 parts of GPU time, fusion loses 0.1 + 0.6, and wait 0.5
-    assert found.causes[["rule", "captures"]].to_numpy().tolist() == [["fusion", 2], ["wait", 1]]
-    assert found.causes["share_pct"].tolist() == pytest.approx([17.5, 12.5])
-    assert found.causes["gain_med_pct"].tolist() == pytest.approx([15.0, 50.0])
-    assert found.captures["gain_pct"].tolist() == pytest.approx([50.0, 20.0])
+    assert fleet.causes[["rule", "captures"]].to_numpy().tolist() == [["fusion", 2], ["wait", 1]]
+    assert fleet.causes["share_pct"].tolist() == pytest.approx([17.5, 12.5])
+    assert fleet.causes["gain_med_pct"].tolist() == pytest.approx([15.0, 50.0])
+    assert fleet.captures["gain_pct"].tolist() == pytest.approx([50.0, 20.0])
 
 
 def test_several_causes_of_one_rule_in_a_capture_count_as_the_largest() -> None:
     one = summary("a", causes={"wait": 30.0})
     twice = pd.concat([one["causes"], one["causes"].assign(cause="elsewhere", gain_pct=10.0, lost_ns=1e8)])
-    found = made_fleet([Summary({**one.tables, "causes": twice})])
-    assert found.causes["share_pct"].tolist() == pytest.approx([30.0])
-    assert found.causes["others"].tolist() == [0]
+    fleet = made_fleet([Summary({**one.tables, "causes": twice})])
+    assert fleet.causes["share_pct"].tolist() == pytest.approx([30.0])
+    assert fleet.causes["others"].tolist() == [0]
 
 
 def test_captures_that_wait_for_ranks_elsewhere_are_counted() -> None:
@@ -90,10 +90,10 @@ def test_captures_that_wait_for_ranks_elsewhere_are_counted() -> None:
 
 
 def test_facts_are_common_or_differ() -> None:
-    found = made_fleet([summary("a"), summary("b"), summary("c", driver="590.10", torch="2.13")])
-    assert ("GPU", "NVIDIA H200") in found.common
-    assert {title for title, _ in found.common}.isdisjoint({"Driver", "PyTorch", "CUDA"})
-    differing = found.differing[["fact", "value", "captures"]].to_numpy().tolist()
+    fleet = made_fleet([summary("a"), summary("b"), summary("c", driver="590.10", torch="2.13")])
+    assert ("GPU", "NVIDIA H200") in fleet.common
+    assert {title for title, _ in fleet.common}.isdisjoint({"Driver", "PyTorch", "CUDA"})
+    differing = fleet.differing[["fact", "value", "captures"]].to_numpy().tolist()
     assert differing == [["Driver", "580.95", 2], ["Driver", "590.10", 1], ["PyTorch", "", 2], ["PyTorch", "2.13", 1]]
 
 
@@ -112,8 +112,8 @@ def test_a_capture_unlike_its_group_is_found_with_the_part_that_differs() -> Non
 def test_a_small_group_is_not_judged_and_neither_is_another_machine() -> None:
     few = [summary(f"n{night}") for night in range(3)]
     slow = summary("slow", step_ns=3 * STEP)
-    found = made_fleet([*few, slow])
-    assert (found.judged, len(found.outliers)) == (0, 0)
+    fleet = made_fleet([*few, slow])
+    assert (fleet.judged, len(fleet.outliers)) == (0, 0)
     others = [summary(f"m{night}", gpu="NVIDIA A10", step_ns=3 * STEP) for night in range(9)]
     assert made_fleet([*few, *others]).outliers.empty
     # patches of a driver do not change speed
@@ -132,11 +132,11 @@ def test_a_deviation_of_less_than_a_few_percent_is_none_however_steady_the_other
 
 def test_captures_without_gpu_and_without_steps_are_no_problem() -> None:
     nothing = summary("a", step_ns=0.0, gpu_ns=0, gpus=0, busy_ns=0, causes={})
-    found = made_fleet([Summary({**nothing.tables, "split": nothing["split"].head(0)})])
-    assert found.kernels.empty
-    assert found.causes.empty
-    assert found.outliers.empty
-    assert found.judged == 0
+    fleet = made_fleet([Summary({**nothing.tables, "split": nothing["split"].head(0)})])
+    assert fleet.kernels.empty
+    assert fleet.causes.empty
+    assert fleet.outliers.empty
+    assert fleet.judged == 0
 
 
 @pytest.mark.parametrize(
@@ -153,5 +153,5 @@ def test_a_capture_that_does_not_say_is_of_what_its_name_says_without_numbers(fi
 
 
 def test_a_name_given_for_captures_holds_for_those_that_do_not_say() -> None:
-    found = made_fleet([summary("a", workload=""), summary("b")], workload=["ours", "ours"])
-    assert found.captures["workload"].tolist() == ["ours", "mlp"]
+    fleet = made_fleet([summary("a", workload=""), summary("b")], workload=["ours", "ours"])
+    assert fleet.captures["workload"].tolist() == ["ours", "mlp"]

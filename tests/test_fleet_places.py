@@ -114,15 +114,15 @@ def test_a_broken_link_is_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "expected"),
     [
         ("https://ann:pw@host/x.sqlite?X-Amz-Signature=1#y", "https://host/x.sqlite"),
         ("s3://key:secret@bucket/a?b*.sqlite", "s3://bucket/a?b*.sqlite"),
         ("/tmp/a@b/c.sqlite", "/tmp/a@b/c.sqlite"),
     ],
 )
-def test_an_address_is_shown_without_what_could_be_secret(url: str, said: str) -> None:
-    assert shown(url) == said
+def test_an_address_is_shown_without_what_could_be_secret(url: str, expected: str) -> None:
+    assert shown(url) == expected
 
 
 def test_a_file_elsewhere_is_at_hand_with_what_lies_beside_it(memory: Any) -> None:

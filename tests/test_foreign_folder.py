@@ -100,9 +100,9 @@ def check(project: Path, collector: str, target: str) -> None:
     """Check what the program imported, if it is the user's, how often it ran, and that there is a report."""
     _, runs = COLLECTORS[collector]
     seen = project / "seen.jsonl"
-    said = seen.read_text().splitlines() if seen.exists() else []
+    lines = seen.read_text().splitlines() if seen.exists() else []
     expected = [IMPORTED, ["--lr", "1"]]
-    assert [json.loads(line) for line in said] == ([] if target == "workload" else [expected] * runs)
+    assert [json.loads(line) for line in lines] == ([] if target == "workload" else [expected] * runs)
     folder = next(path for path in (project / "reports").glob("*/latest"))
     assert folder.parent.name.startswith(NAMES[target])
     assert "not ours" not in (folder / "report.html").read_text()

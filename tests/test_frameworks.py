@@ -11,7 +11,7 @@ from nightsight.model.report import Profile
 from nightsight.results.rules import RULES
 from nightsight.tables import conform
 from tests.kernel_tables import one_after_the_other, torch_kernel
-from tests.planted.judge import read_packed, said_of
+from tests.planted.judge import diagnose, read_packed
 from tests.recorded import Recorded
 
 REAL = Path(__file__).parent / "data" / "real"
@@ -48,8 +48,8 @@ def test_recorded_programs_of_pytorch(recorded: Recorded) -> None:
 
 
 def test_remedies_are_for_frameworks_that_are_known() -> None:
-    known = {value for name, value in vars(frameworks).items() if name.isupper() and isinstance(value, str)}
-    assert {framework for rule in RULES for framework in rule.remedies} <= known - {PYTORCH}
+    names = {value for name, value in vars(frameworks).items() if name.isupper() and isinstance(value, str)}
+    assert {framework for rule in RULES for framework in rule.remedies} <= names - {PYTORCH}
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_remedies_are_for_frameworks_that_are_known() -> None:
     ],
 )
 def test_advice_speaks_the_language_of_the_program(name: str, words: str) -> None:
-    first = said_of(read_packed(REAL / f"{name}.sqlite.xz")).advice[0]
+    first = diagnose(read_packed(REAL / f"{name}.sqlite.xz")).advice[0]
     assert words in first.remedy
     assert "torch" not in first.remedy

@@ -263,8 +263,8 @@ def timeline(picture: str, table: pd.DataFrame, **tables: pd.DataFrame) -> Timel
     kernels = drawn.table("kernels")
     kernels = kernels.assign(name=[names.get(name, name) for name in kernels["name"].astype("str")])
     facts = pd.DataFrame([{"device": 0, "name": "H200", "compute_capability": "9.0"}])
-    known = {"kernels": conform("kernels", kernels), "devices": conform("devices", facts), "fused_kernels": table}
-    return Timeline(Profile({**drawn.tables, **known, **tables}))
+    replaced = {"kernels": conform("kernels", kernels), "devices": conform("devices", facts), "fused_kernels": table}
+    return Timeline(Profile({**drawn.tables, **replaced, **tables}))
 
 
 def test_bandwidth_is_the_bytes_of_a_launch_over_its_mean_duration() -> None:
@@ -348,8 +348,8 @@ def test_the_file_next_to_a_capture_keeps_them(tmp_path: Path) -> None:
     table = taken(log())
     unprofiled_file(capture).write_text(to_text({"fused_kernels": table}))
     # they need no date of the capture
-    found = with_unprofiled(Profile({}), capture).table("fused_kernels")
-    pd.testing.assert_frame_equal(found, table)
+    frame = with_unprofiled(Profile({}), capture).table("fused_kernels")
+    pd.testing.assert_frame_equal(frame, table)
 
 
 def test_sanitized_kernels_have_the_names_of_those_in_the_capture() -> None:
@@ -386,8 +386,8 @@ def test_kernel_time_without_fused_kernels_stays_as_it_is() -> None:
 def test_a_report_of_a_capture_with_the_file_has_them() -> None:
     drawn = timeline("nvtx  [step][step][step]\ns7    .gg....gg....gg.", kernels_of({"name": KERNEL}))
     report = build_report(drawn.profile, "train")
-    (found,) = (each for each in report.results if each.name == "fused_kernels")
-    assert found.rows["name"].tolist() == [KERNEL]
+    (result,) = (each for each in report.results if each.name == "fused_kernels")
+    assert result.rows["name"].tolist() == [KERNEL]
     document = json.loads(report.to_json())
     assert "forward (model.py:42)" in json.dumps(document)
     assert any(section.anchor == "fused_kernels" for section in sections(report))
@@ -400,8 +400,8 @@ def sections(report: Report) -> Iterator[Any]:
 def test_a_finding_about_a_fused_kernel_names_its_operators_and_lines() -> None:
     joint = joined(draw("cpu  L..L..\ns7   aaaaaaaabb"), launch("a", rules=[rule("UncoalescedGlobalAccess", 50)]))
     tables = {**joint.profile.tables, "fused_kernels": kernels_of({"name": "a"})}
-    (found,) = (each for each in advised(Timeline(Profile(tables))) if each.rule.startswith("ncu_"))
-    assert found.evidence[-1] == "a fuses view, gelu of forward (model.py:42)"
+    (finding,) = (each for each in advised(Timeline(Profile(tables))) if each.rule.startswith("ncu_"))
+    assert finding.evidence[-1] == "a fuses view, gelu of forward (model.py:42)"
     tables["fused_kernels"] = kernels_of({"name": "a"}, {"name": "a", "operators": "mul"})
-    (found,) = (each for each in advised(Timeline(Profile(tables))) if each.rule.startswith("ncu_"))
-    assert found.evidence[-1] == "a fuses view, gelu, mul of forward (model.py:42) (2 kernels have this name)"
+    (finding,) = (each for each in advised(Timeline(Profile(tables))) if each.rule.startswith("ncu_"))
+    assert finding.evidence[-1] == "a fuses view, gelu, mul of forward (model.py:42) (2 kernels have this name)"

@@ -96,12 +96,12 @@ def test_exports_have_a_track_of_layers_for_each_stream() -> None:
     }
     origin = min(event["ts"] for event in trace if event["ph"] == "X")
     first = min(int(profile.tables[name]["start_ns"].min()) for name in ("ranges", "api_calls", "kernels"))
-    found = [
+    slices = [
         (int(rows[event["tid"]].removesuffix(", NVTX").split()[-1]), event["ts"] - origin, event["dur"], event["name"])
         for event in trace
         if event["ph"] == "X" and rows[event["tid"]].endswith("NVTX")
     ]
-    assert sorted(found) == [
+    assert sorted(slices) == [
         (stream, pytest.approx((start - first) / 1000), pytest.approx((end - start) / 1000), name)
         for stream, start, end, name in spans
     ]

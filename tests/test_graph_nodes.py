@@ -44,17 +44,17 @@ def test_ranges_have_the_same_kernels_with_and_without_a_graph(
     actions: list[str | int], steps: int, copies: int, thread: int
 ) -> None:
     """`thread`: the backward pass is captured on a thread without ranges."""
-    found, expected = graphed(actions, steps, copies=copies, thread=thread), eager(actions, steps)
+    profile, expected = graphed(actions, steps, copies=copies, thread=thread), eager(actions, steps)
     with_kernels = by_path(expected)
     # a range that is open twice without kernels in between is one range with two instances
-    assert {path: figures[:2] for path, figures in by_path(found).items()} == {
+    assert {path: figures[:2] for path, figures in by_path(profile).items()} == {
         path: figures[:2] for path, figures in with_kernels.items()
     }
-    assert all(by_path(found)[path][2] <= figures[2] for path, figures in with_kernels.items())
-    assert places(found) == places(expected)
-    assert places_of_causes(found) == places_of_causes(expected)
-    timeline = Timeline(found)
-    ranges, owner = nested_ranges(found), operation_owners(timeline)
+    assert all(by_path(profile)[path][2] <= figures[2] for path, figures in with_kernels.items())
+    assert places(profile) == places(expected)
+    assert places_of_causes(profile) == places_of_causes(expected)
+    timeline = Timeline(profile)
+    ranges, owner = nested_ranges(profile), operation_owners(timeline)
     assert len(owner) == len(timeline.operations.kind)
     assert (owner < len(ranges)).all()
     inside = ranges[ranges["in_graph"]]
@@ -110,8 +110,8 @@ def nested(*, after: int, between: int = 0) -> Profile:
 
 @pytest.mark.parametrize("after", [0, 2])
 def test_nodes_of_child_graphs_have_the_free_ids_of_the_graph_around_them(after: int) -> None:
-    found = by_path(nested(after=after))
-    assert found == {"step": (6, 30, 1), "step / first": (3, 15, 1), "step / second": (3, 15, 1)}
+    times = by_path(nested(after=after))
+    assert times == {"step": (6, 30, 1), "step / first": (3, 15, 1), "step / second": (3, 15, 1)}
 
 
 def test_nodes_of_child_graphs_are_not_guessed() -> None:
@@ -184,14 +184,14 @@ def looped(*, loops: int, begin: str = BEGIN, has_copies: bool = True) -> Record
 @pytest.mark.parametrize("begin", [BEGIN, INSIDE])
 @pytest.mark.parametrize("loops", [0, 1, 3])
 def test_each_time_that_a_body_runs_belongs_to_the_ranges_around_its_condition(loops: int, begin: str) -> None:
-    found = by_path(looped(loops=loops, begin=begin).profile())
+    times = by_path(looped(loops=loops, begin=begin).profile())
     of_body = {"step / layer / body": (loops, 7 * loops, 1)} if loops else {}
-    assert found == dict.fromkeys(("step", "step / layer"), (2 + loops, 10 + 7 * loops, 1)) | of_body
+    assert times == dict.fromkeys(("step", "step / layer"), (2 + loops, 10 + 7 * loops, 1)) | of_body
 
 
 def test_a_body_without_records_belongs_to_the_launch() -> None:
-    found = places(looped(loops=2, has_copies=False).profile())
-    assert found == [("step / layer", "before"), ("step", "inside"), ("step", "inside"), ("step / layer", "after")]
+    pairs = places(looped(loops=2, has_copies=False).profile())
+    assert pairs == [("step / layer", "before"), ("step", "inside"), ("step", "inside"), ("step / layer", "after")]
 
 
 def test_a_capture_whose_end_is_missing_is_not_around_the_next_one() -> None:

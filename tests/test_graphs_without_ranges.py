@@ -103,7 +103,7 @@ def test_kernels_that_have_a_range_need_no_finding(recorded: Recorded) -> None:
     assert not any("unknown" in note for note in notes)
 
 
-def test_a_program_without_ranges_is_not_told_to_name_some() -> None:
+def test_a_program_without_ranges_is_not_advised_to_name_some() -> None:
     profile = captured_outside()
     assert finding_of(replace(profile, tables={**profile.tables, "ranges": profile.table("ranges")[:0]})) is None
 

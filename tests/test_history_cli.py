@@ -61,13 +61,13 @@ def test_runs_become_a_history(run: Any, capture_file: CaptureFile, tmp_path: Pa
 
 
 def test_a_name_is_for_one_workload(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
-    said = run("history", "add", capture_file("mlp"), capture_file("gelu"), "--name", "x", "--history", "h", expect=2)
-    assert "--name is for one workload, but the runs have 2" in said.output
-    assert "--workload" in said.output
+    done = run("history", "add", capture_file("mlp"), capture_file("gelu"), "--name", "x", "--history", "h", expect=2)
+    assert "--name is for one workload, but the runs have 2" in done.output
+    assert "--workload" in done.output
     assert not (tmp_path / "h").exists()
 
 
-def test_captures_that_do_not_say_of_what_they_are_can_be_told(
+def test_captures_that_do_not_say_of_what_they_are_can_be_named(
     run: Any, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
     nights = [tmp_path / f"night{number}.sqlite" for number in (1, 2)]
@@ -104,7 +104,7 @@ def test_a_capture_is_named_by_its_file_and_a_link_is_kept(run: Any, capture_fil
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said", "status"),
+    ("arguments", "message", "status"),
     [
         (["add"], "Missing argument 'RUN...'", 2),
         (["add", "nothing"], "does not exist", 2),
@@ -116,9 +116,9 @@ def test_a_capture_is_named_by_its_file_and_a_link_is_kept(run: Any, capture_fil
         (["report", "--repository", "git@host:x"], "is not an http(s) address", 2),
     ],
 )
-def test_a_wrong_request_is_one_line(arguments: list[str], said: str, status: int, run: Any) -> None:
+def test_a_wrong_request_is_one_line(arguments: list[str], message: str, status: int, run: Any) -> None:
     done = run("history", *arguments, expect=status)
-    assert said in done.output
+    assert message in done.output
     assert "Traceback" not in done.output
 
 
@@ -170,7 +170,7 @@ def test_an_accepted_change_is_in_the_settings(
     assert lines[0].endswith("Accepted: checks the loss.")
 
 
-def test_a_history_that_was_cut_is_read_and_said(run: Any, place: str, tmp_path: Path) -> None:
+def test_a_history_that_was_cut_is_read_and_reported(run: Any, place: str, tmp_path: Path) -> None:
     path = next((Path(place) / "mlp").glob("*.jsonl"))
     path.write_bytes(path.read_bytes()[:-30])
     done = run("history", "report", "--history", place, "-o", tmp_path / "trend.html")
@@ -203,10 +203,10 @@ def test_openmetrics_has_each_night_with_its_time(run: Any, place: str) -> None:
     assert lines[:2] == ["# TYPE nightsight_time_seconds gauge", "# UNIT nightsight_time_seconds seconds"]
     assert lines[-1] == "# EOF"
     sample = re.compile(r'(nightsight_\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)+)\} ([\d.e+-]+) (\d+)$')
-    found = [sample.match(line) for line in lines if not line.startswith("#")]
-    assert all(found)
-    assert len(found) == 2 * 30 * 4
-    steps = [match for match in found if match and 'workload="mlp"' in match[2] and 'name="step_ns"' in match[2]]
+    matches = [sample.match(line) for line in lines if not line.startswith("#")]
+    assert all(matches)
+    assert len(matches) == 2 * 30 * 4
+    steps = [match for match in matches if match and 'workload="mlp"' in match[2] and 'name="step_ns"' in match[2]]
     assert float(steps[0][3]) == pytest.approx(0.01, rel=0.02)
     assert [int(match[4]) for match in steps] == sorted(int(match[4]) for match in steps)
 

@@ -118,7 +118,7 @@ def test_a_line_that_was_cut_costs_that_line_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "problem"),
     [
         ("{", "not JSON: truncated or edited"),
         ("[" * 10_000, "not JSON: truncated or edited"),
@@ -134,13 +134,13 @@ def test_a_line_that_was_cut_costs_that_line_only(tmp_path: Path) -> None:
         ('{"format": 1, "workload": "mlp", "values": {"gate": 1}}', "its values are not numbers by name"),
     ],
 )
-def test_what_is_no_row_is_said_in_one_line(line: str, said: str, tmp_path: Path) -> None:
+def test_what_is_no_row_is_reported_in_one_line(line: str, problem: str, tmp_path: Path) -> None:
     append(str(tmp_path), row(measures(STEP)))
     path = stored(tmp_path)
     path.write_text(f"{line}\n\n{path.read_text()}")
     read = read_rows(str(tmp_path))
     assert len(read.rows) == 1
-    assert read.problems == (f"{path.relative_to(tmp_path).as_posix()}, line 1 was skipped: {said}",)
+    assert read.problems == (f"{path.relative_to(tmp_path).as_posix()}, line 1 was skipped: {problem}",)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tests.nights import FIRST, STEP, measures, nights, of, row, step_at
 SLOWER = step_at(20, 1.05)
 
 
-def told(*rows: Any, **options: Any) -> list[tuple[str, str, str]]:
+def changes_of(*rows: Any, **options: Any) -> list[tuple[str, str, str]]:
     events = trends(of(*rows), **options).events
     return [(event.state, event.cause, event.main.night.time[:10]) for event in events]
 
@@ -123,8 +123,8 @@ def test_any_numbers_have_changes_far_enough_apart(values: list[float]) -> None:
 def test_without_ruptures_three_nights_in_a_row_are_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "ruptures", None)
     assert "the ruptures package" in trends(HistoryRows(())).rule
-    assert told(nights(23, SLOWER)) == [("confirmed", "unknown", "2026-09-21")]
-    assert told(nights(22, SLOWER)) == [("suspect", "unknown", "2026-09-21")]
+    assert changes_of(nights(23, SLOWER)) == [("confirmed", "unknown", "2026-09-21")]
+    assert changes_of(nights(22, SLOWER)) == [("suspect", "unknown", "2026-09-21")]
 
 
 def test_the_simple_rule_says_how_many_are_off_and_by_how_much() -> None:
@@ -136,9 +136,9 @@ def test_the_simple_rule_says_how_many_are_off_and_by_how_much() -> None:
 
 
 def test_nothing_changed() -> None:
-    found = trends(of(nights(30)))
-    assert found.events == ()
-    (track,) = found.tracks
+    all_trends = trends(of(nights(30)))
+    assert all_trends.events == ()
+    (track,) = all_trends.tracks
     assert [(each.kind, each.name) for each in track.series][:2] == [("gate", "step_ns"), ("gate", "launches")]
     assert [night.runs for night in track.nights] == [3] * 30
 
@@ -147,7 +147,7 @@ def test_nothing_changed() -> None:
     ("count", "state"), [(21, "suspect"), (22, "suspect"), (23, "confirmed"), (24, "confirmed"), (40, "confirmed")]
 )
 def test_a_change_is_suspect_and_then_confirmed(count: int, state: str) -> None:
-    assert told(nights(count, SLOWER)) == [(state, "unknown", "2026-09-21")]
+    assert changes_of(nights(count, SLOWER)) == [(state, "unknown", "2026-09-21")]
 
 
 def test_the_sentence_says_what_changed_since_when_and_which_commits() -> None:
@@ -169,7 +169,7 @@ def test_a_change_that_was_undone_has_recovered() -> None:
 def test_a_change_is_accepted_up_to_a_size_by_a_date_and_for_a_workload() -> None:
     rows = nights(30, SLOWER)
     yes = AcceptedChange("step_ns", "checks the loss", "2026-10-01")
-    assert told(rows, accepted=[yes])[0][0] == "accepted"
+    assert changes_of(rows, accepted=[yes])[0][0] == "accepted"
     assert trends(of(rows), accepted=[yes]).events[0].sentence.endswith("Accepted: checks the loss.")
     for no in (
         AcceptedChange("step_ns", "r", "2026-09-20"),
@@ -178,7 +178,7 @@ def test_a_change_is_accepted_up_to_a_size_by_a_date_and_for_a_workload() -> Non
         AcceptedChange("kernel_ns", "r", "2026-10-01"),
         AcceptedChange("step_ns", "r", "2026-10-01", up_to_pct=3.0),
     ):
-        assert told(rows, accepted=[no])[0][0] == "confirmed"
+        assert changes_of(rows, accepted=[no])[0][0] == "confirmed"
 
 
 def test_workloads_that_move_in_one_night_are_one_event() -> None:
@@ -192,25 +192,25 @@ def test_changes_of_different_nights_and_machines_are_different_events() -> None
     rows = nights(40, SLOWER)
     later = nights(40, step_at(30, 1.1), workload="gelu")
     elsewhere = nights(40, SLOWER, gpu="NVIDIA H100")
-    assert [time for *_, time in told(rows, later, elsewhere)] == ["2026-10-01", "2026-09-21", "2026-09-21"]
+    assert [time for *_, time in changes_of(rows, later, elsewhere)] == ["2026-10-01", "2026-09-21", "2026-09-21"]
 
 
 def test_a_canary_that_was_not_measured_in_these_nights_says_nothing() -> None:
     canary = [each for place, each in enumerate(nights(30, workload="matmul", seed=3)) if place < 15]
-    assert told(nights(30, SLOWER), canary, canaries=["matmul"]) == [("confirmed", "unknown", "2026-09-21")]
+    assert changes_of(nights(30, SLOWER), canary, canaries=["matmul"]) == [("confirmed", "unknown", "2026-09-21")]
 
 
 def test_a_canary_with_few_nights_still_moved() -> None:
     canary = nights(30, SLOWER, workload="matmul", seed=3)[17:24]
-    assert told(nights(30, SLOWER), canary, canaries=["matmul"]) == [("confirmed", "environment", "2026-09-21")]
+    assert changes_of(nights(30, SLOWER), canary, canaries=["matmul"]) == [("confirmed", "environment", "2026-09-21")]
 
 
 def test_a_canary_tells_the_machine_from_the_code() -> None:
     steady, moving = (nights(30, factor, workload="matmul", seed=9) for factor in (lambda _: 1.0, SLOWER))
-    assert told(nights(30, SLOWER), steady, canaries=["matmul"]) == [("confirmed", "code", "2026-09-21")]
-    assert told(nights(30, SLOWER), moving, canaries=["matmul"]) == [("confirmed", "environment", "2026-09-21")]
+    assert changes_of(nights(30, SLOWER), steady, canaries=["matmul"]) == [("confirmed", "code", "2026-09-21")]
+    assert changes_of(nights(30, SLOWER), moving, canaries=["matmul"]) == [("confirmed", "environment", "2026-09-21")]
     other = nights(30, workload="matmul", gpu="NVIDIA H100")
-    assert told(nights(30, SLOWER), other, canaries=["matmul"]) == [("confirmed", "unknown", "2026-09-21")]
+    assert changes_of(nights(30, SLOWER), other, canaries=["matmul"]) == [("confirmed", "unknown", "2026-09-21")]
 
 
 def test_other_software_or_the_same_commit_is_the_environment() -> None:
@@ -227,10 +227,10 @@ def test_other_software_or_the_same_commit_is_the_environment() -> None:
 
 def test_a_new_driver_begins_an_epoch_and_is_no_change() -> None:
     rows = nights(40, SLOWER, driver=lambda night: "590.1" if night >= 20 else "580.1")
-    found = trends(of(rows))
-    assert found.events == ()
-    assert [len(track.nights) for track in found.tracks] == [20, 20]
-    assert found.tracks[1].key.differences(found.tracks[0].key) == ("driver 580 → 590",)
+    all_trends = trends(of(rows))
+    assert all_trends.events == ()
+    assert [len(track.nights) for track in all_trends.tracks] == [20, 20]
+    assert all_trends.tracks[1].key.differences(all_trends.tracks[0].key) == ("driver 580 → 590",)
 
 
 @pytest.mark.parametrize(("later", "state"), [(0, "confirmed"), (2, "confirmed"), (3, "ended"), (10, "ended")])
@@ -246,8 +246,8 @@ def test_in_an_epoch_that_is_over_nothing_is_suspected() -> None:
     def driver(night: int) -> str:
         return "590.1" if night >= 22 else "580.1"
 
-    assert told(nights(24, SLOWER, driver=driver)) == [("suspect", "unknown", "2026-09-21")]
-    assert told(nights(25, SLOWER, driver=driver)) == []
+    assert changes_of(nights(24, SLOWER, driver=driver)) == [("suspect", "unknown", "2026-09-21")]
+    assert changes_of(nights(25, SLOWER, driver=driver)) == []
 
 
 @pytest.mark.parametrize("later", [5, 29, 31])
@@ -262,9 +262,9 @@ def test_what_is_not_measured_any_more_has_ended_after_a_month(later: int) -> No
 
 def test_two_machines_that_take_turns_end_nothing() -> None:
     rows = nights(40, SLOWER, driver=lambda night: "590.1" if night % 2 else "580.1")
-    assert {state for state, *_ in told(rows)} == {"confirmed"}
+    assert {state for state, *_ in changes_of(rows)} == {"confirmed"}
     elsewhere = [each for each in nights(45, SLOWER, gpu="NVIDIA H100") if each.time > "2026-10-11"]
-    assert told(nights(40, SLOWER), elsewhere) == [("confirmed", "unknown", "2026-09-21")]
+    assert changes_of(nights(40, SLOWER), elsewhere) == [("confirmed", "unknown", "2026-09-21")]
 
 
 def test_what_was_accepted_or_recovered_stays_so_when_its_epoch_ends() -> None:
@@ -272,9 +272,9 @@ def test_what_was_accepted_or_recovered_stays_so_when_its_epoch_ends() -> None:
         return "590.1" if night >= 40 else "580.1"
 
     accepted = [AcceptedChange("step_ns", "checks the loss", "2026-10-01")]
-    assert told(nights(50, SLOWER, driver=driver), accepted=accepted)[0][0] == "accepted"
+    assert changes_of(nights(50, SLOWER, driver=driver), accepted=accepted)[0][0] == "accepted"
     factor = dict.fromkeys(range(20, 30), 1.05)
-    assert told(nights(50, lambda night: factor.get(night, 1.0), driver=driver))[0][0] == "recovered"
+    assert changes_of(nights(50, lambda night: factor.get(night, 1.0), driver=driver))[0][0] == "recovered"
 
 
 def test_runs_of_one_night_and_commit_are_one_point() -> None:
@@ -288,10 +288,10 @@ def test_runs_of_one_night_and_commit_are_one_point() -> None:
 def test_disturbed_nights_are_kept_but_not_tested() -> None:
     hot = (Conditions(0, throttled=("HwThermalSlowdown",)),)
     rows = nights(30, SLOWER, conditions=lambda night: hot if night >= 20 else ())
-    found = trends(of(rows))
-    assert found.events == ()
-    assert found.tracks[0].nights[25].flags == ("throttled",)
-    assert found.tracks[0].series[0].last > 1.03 * STEP
+    all_trends = trends(of(rows))
+    assert all_trends.events == ()
+    assert all_trends.tracks[0].nights[25].flags == ("throttled",)
+    assert all_trends.tracks[0].series[0].last > 1.03 * STEP
     calm, slow = (row(measures({"step_ns": size}, conditions=each)) for size, each in ((STEP, ()), (2 * STEP, hot)))
     (again,) = (row(measures({"step_ns": STEP}, commit=calm.commit, conditions=hot, driver="580.2")),)
     (track,) = trends(of([calm, slow, again])).tracks
@@ -303,7 +303,7 @@ def test_kernels_that_take_little_are_not_tested() -> None:
         small = 0.002 * STEP * (2 if night >= 20 else 1)
         return row(measures({"step_ns": STEP}, night=night, kernels={"big": STEP / 2, "small": small}))
 
-    assert told([with_small(night) for night in range(30)]) == []
+    assert changes_of([with_small(night) for night in range(30)]) == []
 
 
 def test_new_and_gone_kernels_are_named() -> None:
@@ -317,10 +317,10 @@ def test_new_and_gone_kernels_are_named() -> None:
 
 
 def test_an_event_keeps_an_id_as_nights_and_series_join() -> None:
-    found = [trends(of(nights(count, SLOWER))).events[0] for count in (23, 24, 30, 50)]
-    assert len({event.id for event in found}) == 1
+    events = [trends(of(nights(count, SLOWER))).events[0] for count in (23, 24, 30, 50)]
+    assert len({event.id for event in events}) == 1
     both = trends(of(nights(30, SLOWER), nights(30, SLOWER, workload="gelu", seed=5))).events[0]
-    assert both.id == found[0].id
+    assert both.id == events[0].id
     # it is known again if it turns out to be up to three nights earlier or later
     assert len(both.ids) == len(set(both.ids))
     assert set(both.ids) == {trends(of(nights(30, step_at(at, 1.05)))).events[0].id for at in range(17, 24)}
@@ -328,7 +328,7 @@ def test_an_event_keeps_an_id_as_nights_and_series_join() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 def test_a_young_history_says_nothing(count: int) -> None:
-    assert told(nights(count)) == []
+    assert changes_of(nights(count)) == []
 
 
 def test_rows_without_a_time_come_first() -> None:

@@ -93,9 +93,9 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             module: Any = module_from_spec(spec)
             spec.loader.exec_module(module)
             modules.append(module)
-        switching, found = modules
-        found._KIND = "cpu"
-        switching._next_to_this = lambda _: found
+        switching, others = modules
+        others._KIND = "cpu"
+        switching._next_to_this = lambda _: others
         effects = switching.Effects(is_search=is_search)
         switching.SWITCHES["cuda_graphs"][1](torch, effects)
         return effects
@@ -226,12 +226,12 @@ def test_what_is_replayed_trains_the_same(step: Any, graphs: Callable[..., Any])
     model = Model()
     expected = train(copy.deepcopy(model), step)
     effects = graphs()
-    found = train(model, step)
+    losses = train(model, step)
     assert (effects.count["cuda_graphs"], effects.why) == (1, {})
     # some steps of ten, each forward and backward
     assert _Graph.replays >= 6
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
+    assert len(losses) == len(expected)
+    for one, other in zip(losses, expected, strict=True):
         torch.testing.assert_close(one, other)
     # others find what was there
     assert "forward" not in vars(model)
@@ -293,8 +293,8 @@ class Bypassing(Model):
         self.flat = [self.first.weight]
 
     def forward(self, x: Any, scale: Any = None, *, factor: float = 1.0) -> dict[str, Any]:
-        found = super().forward(x, scale, factor=factor)
-        return {**found, "result": found["result"] * self.flat[0].mean()}
+        result = super().forward(x, scale, factor=factor)
+        return {**result, "result": result["result"] * self.flat[0].mean()}
 
 
 class Special(torch.nn.Parameter):  # type: ignore[misc]
@@ -424,7 +424,7 @@ NO_MORE = "its forward pass changes attributes of its modules"
         (odd(lambda model, _: model.first.bias), ignores, "it returns a weight"),
     ],
 )
-def test_what_may_not_be_replayed_is_left_as_it_is_and_the_reason_is_said(
+def test_what_may_not_be_replayed_is_left_as_it_is_and_the_reason_is_reported(
     make: Callable[[], Any], step: Any, why: str, graphs: Callable[..., Any]
 ) -> None:
     torch.manual_seed(1)
@@ -434,11 +434,11 @@ def test_what_may_not_be_replayed_is_left_as_it_is_and_the_reason_is_said(
     effects = graphs()
     torch.manual_seed(1)
     random.seed(1)
-    found = train(make(), step, steps=4)
+    losses = train(make(), step, steps=4)
     assert effects.count["cuda_graphs"] == 0
     assert effects.why["cuda_graphs"].startswith(why)
     assert _Graph.modes[-1:] in ([], [0])
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(losses, expected, strict=True):
         assert one.is_meta or torch.equal(one, other)
 
 
@@ -447,9 +447,9 @@ def test_a_search_counts_a_model_that_could_be_replayed_and_changes_nothing(grap
     model = Model()
     expected = train(copy.deepcopy(model), plain_step)
     effects = graphs(is_search=True)
-    found = train(model, plain_step)
+    losses = train(model, plain_step)
     assert effects.count["cuda_graphs"] == 1
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(losses, expected, strict=True))
 
 
 def test_what_cannot_be_captured_trains_on_from_where_it_was(
@@ -466,9 +466,9 @@ def test_what_cannot_be_captured_trains_on_from_where_it_was(
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(torch.cuda, "graph", fails)
-    found = train(model, plain_step)
+    losses = train(model, plain_step)
     assert (effects.count["cuda_graphs"], effects.why) == (0, {"cuda_graphs": "cannot be captured (RuntimeError)"})
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(losses, expected, strict=True))
 
 
 @pytest.mark.parametrize("is_second", [True, False])
@@ -476,9 +476,9 @@ def test_a_backward_pass_that_was_not_captured_ends_the_program(is_second: bool,
     graphs()
     model = Model()
     train(model, plain_step)
-    found = model(torch.randn(6, 8), factor=2.0)
+    result = model(torch.randn(6, 8), factor=2.0)
     if is_second:
-        found["result"].sum().backward(retain_graph=True)
-    loss = found["result"].sum() if is_second else found["result"].sum() + found["idle"].sum()
+        result["result"].sum().backward(retain_graph=True)
+    loss = result["result"].sum() if is_second else result["result"].sum() + result["idle"].sum()
     with pytest.raises(RuntimeError, match="differs from the one in the CUDA graph"):
         loss.backward()

@@ -27,18 +27,18 @@ def called(torch: ModuleType) -> Iterator[Callable[..., list[str]]]:
     # torch.compile imports the modules of functions that are called in what it compiles
     sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    said: list[str] = []
+    names: list[str] = []
 
     def begin(name: str) -> str:
-        said.append(name.removeprefix("nn.Module: "))
-        return said[-1]
+        names.append(name.removeprefix("nn.Module: "))
+        return names[-1]
 
-    undo = module.watch(begin, lambda name: said.append(f"/{name}"))
+    undo = module.watch(begin, lambda name: names.append(f"/{name}"))
 
     def call(function: Any, *given: Any) -> list[str]:
-        said.clear()
+        names.clear()
         function(*given)
-        return [*said]
+        return [*names]
 
     yield call
     undo()

@@ -27,17 +27,17 @@ class Notes(importlib.abc.MetaPathFinder):
         load = spec.loader.exec_module
         def change(module):
             load(module)
-            told, depth = [], [0]
+            ranges, depth = [], [0]
             def push(text):
-                told.append([depth[0], text])
+                ranges.append([depth[0], text])
                 depth[0] += 1
                 time.sleep({slow})
             def pop():
                 depth[0] -= 1
             module.range_push, module.range_pop = push, pop
-            module.mark = lambda text: told.append([-1, text])
+            module.mark = lambda text: ranges.append([-1, text])
             import atexit
-            atexit.register(lambda: open(os.environ["TOLD"], "w").write(json.dumps([told, depth[0]])))
+            atexit.register(lambda: open(os.environ["RANGES"], "w").write(json.dumps([ranges, depth[0]])))
         spec.loader.exec_module = change
         return spec
 
@@ -72,13 +72,13 @@ def run(tmp_path: Path, torch_python: str) -> Run:
         known: str = "",
         python: str = torch_python,
     ) -> list[list[Any]]:
-        script, told = tmp_path / "train.py", tmp_path / "told.json"
+        script, file = tmp_path / "train.py", tmp_path / "ranges.json"
         script.write_text((nvtx or "").replace("{slow}", str(slow)) + code)
         program = Program("train", "script", (python, str(script)))
         environment = annotation_of(program, Request(names=names or None), help_text=known).environment
         done = subprocess.run(
             program.command,
-            env={**os.environ, **environment, "TOLD": str(told)},
+            env={**os.environ, **environment, "RANGES": str(file)},
             capture_output=True,
             text=True,
             check=False,
@@ -87,7 +87,7 @@ def run(tmp_path: Path, torch_python: str) -> Run:
         assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "done", "")
         if nvtx is None:
             return []
-        ranges, left_open = json.loads(told.read_text())
+        ranges, left_open = json.loads(file.read_text())
         assert left_open == 0
         return [[depth, name] for depth, name in ranges if name != f"{OF_HOOK}cost"]
 
@@ -96,8 +96,8 @@ def run(tmp_path: Path, torch_python: str) -> Run:
 
 def test_every_module_step_and_batch_has_a_range(run: Run) -> None:
     # the hook waits for a real import of torch
-    told = run(PROGRAM, "modules", python=sys.executable)
-    counts = {name: [own for _, own in told].count(name) for _, name in told}
+    ranges = run(PROGRAM, "modules", python=sys.executable)
+    counts = {name: [own for _, own in ranges].count(name) for _, name in ranges}
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     functions = {"Optimizer.step#SGD.step": STEPS, "torch.autograd.backward": STEPS, loader: STEPS + 1}
     modules = {name: count for name, count in counts.items() if name not in functions}
@@ -106,33 +106,33 @@ def test_every_module_step_and_batch_has_a_range(run: Run) -> None:
     assert len(modules) == 7
     assert set(modules.values()) == {STEPS}
     assert all(name.startswith("nn.Module: ") for name in modules)
-    assert [depth for depth, name in told if name in modules][:7] == [0, 1, 2, 2, 1, 2, 2]
+    assert [depth for depth, name in ranges if name in modules][:7] == [0, 1, 2, 2, 1, 2, 2]
 
 
 def test_what_pytorch_names_itself_is_not_named_twice(run: Run) -> None:
-    told = run(PROGRAM, "modules", "shapes", known="--pytorch=")
-    names = {name for _, name in told if not name.startswith("nn.Module: ")}
+    ranges = run(PROGRAM, "modules", "shapes", known="--pytorch=")
+    names = {name for _, name in ranges if not name.startswith("nn.Module: ")}
     assert names == {"torch.autograd.backward"}
 
 
 @pytest.mark.nightly
 def test_inner_modules_are_left_out_if_they_cost_too_much(run: Run) -> None:
-    told = run(PROGRAM, slow=0.002)
-    (mark,) = [name for depth, name in told if depth == -1]
+    ranges = run(PROGRAM, slow=0.002)
+    (mark,) = [name for depth, name in ranges if depth == -1]
     assert mark.startswith(f"{OF_HOOK}modules, 0 of 3 levels, 0 of 14 calls, ")
-    modules = [name for _, name in told if name.startswith("nn.Module: ")]
+    modules = [name for _, name in ranges if name.startswith("nn.Module: ")]
     # three steps are named to find that out
     assert len(modules) == 3 * 7
-    assert [name for _, name in told].count("Optimizer.step#SGD.step") == STEPS
+    assert [name for _, name in ranges].count("Optimizer.step#SGD.step") == STEPS
 
 
 @pytest.mark.nightly
 def test_all_modules_are_named_if_they_cost_little(run: Run) -> None:
     slow = PROGRAM.replace("optimizer.step()", "optimizer.step(); import time; time.sleep(0.1)")
-    told = run(slow)
-    (mark,) = [name for depth, name in told if depth == -1]
+    ranges = run(slow)
+    (mark,) = [name for depth, name in ranges if depth == -1]
     assert mark.startswith(f"{OF_HOOK}modules, 3 of 3 levels, 14 of 14 calls, ")
-    assert len([name for _, name in told if name.startswith("nn.Module: ")]) == STEPS * 7
+    assert len([name for _, name in ranges if name.startswith("nn.Module: ")]) == STEPS * 7
 
 
 def test_an_exception_closes_every_range(run: Run) -> None:
@@ -163,8 +163,8 @@ for _ in range(6):
         pass
 print("done")
 """
-    told = run(code, "modules")
-    counts = [name for _, name in told]
+    ranges = run(code, "modules")
+    counts = [name for _, name in ranges]
     assert (counts.count("nn.Module: Sequential"), counts.count("Optimizer.step#Failing.step")) == (6, 6)
     assert counts.count("torch.autograd.backward") == 6
 

@@ -34,15 +34,15 @@ def test_an_environment_without_pip_is_that_of_uv() -> None:
 
 
 def test_nobody_is_told_to_install_into_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = for_programs(Place("/usr/bin/python3", "/usr", "/usr", has_pip=True), "torch")
-    assert "--python PATH" in said
-    assert "ENV/bin/python -m pip install torch" in said
-    assert "/usr" not in said
+    hint = for_programs(Place("/usr/bin/python3", "/usr", "/usr", has_pip=True), "torch")
+    assert "--python PATH" in hint
+    assert "ENV/bin/python -m pip install torch" in hint
+    assert "/usr" not in hint
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     monkeypatch.setattr(sys, "executable", "/usr/bin/python3")
-    said = for_nightsight(*EXTRAS["fleet"])
-    assert "/usr" not in said
-    assert "dask distributed" in said
+    hint = for_nightsight(*EXTRAS["fleet"])
+    assert "/usr" not in hint
+    assert "dask distributed" in hint
 
 
 def test_nothing_tells_people_to_get_nightsight_from_an_index_that_does_not_have_it() -> None:
@@ -54,5 +54,5 @@ def test_nothing_tells_people_to_get_nightsight_from_an_index_that_does_not_have
         ROOT / "README.md",
     ]
     by_name = re.compile(r"pip install[^\n`]*[ '\"]nightsight(\[\w+\])?['\"]?(?! @|\[|/|\w)")
-    found = [str(path.relative_to(ROOT)) for path in texts if path.is_file() and by_name.search(path.read_text())]
-    assert found == []
+    paths = [str(path.relative_to(ROOT)) for path in texts if path.is_file() and by_name.search(path.read_text())]
+    assert paths == []

@@ -45,9 +45,9 @@ def interrupted_at(tmp_path: Path) -> Callable[..., str]:
             assert process.stderr
             assert any(line.startswith(stage) for line in process.stderr)
             process.send_signal(number)
-            said = process.stderr.read()
+            stderr = process.stderr.read()
         assert process.returncode == 128 + number
-        return said
+        return stderr
 
     return start
 
@@ -68,8 +68,8 @@ def test_an_interrupt_after_the_measurement_names_the_capture_and_the_command_th
 ) -> None:
     nsys = slow_export if stage == "exporting" else fake_nsys()
     path = script(name="my train.py")
-    said = interrupted_at(stage, number, "profile", "--collector", "nsys", "--nsys", nsys, "--no-ncu", path)
-    error, hint = said.removeprefix("Error: ").rstrip("\n").split("\nHint: Make its report: ")
+    stderr = interrupted_at(stage, number, "profile", "--collector", "nsys", "--nsys", nsys, "--no-ncu", path)
+    error, hint = stderr.removeprefix("Error: ").rstrip("\n").split("\nHint: Make its report: ")
     folder = only_run(tmp_path, "my_train")
     assert sorted(path.name for path in folder.iterdir()) == ["capture", "log"]
     (kept,) = (folder / "capture").glob(f"*{ending}")
@@ -100,8 +100,8 @@ def test_an_interrupt_while_a_capture_is_read_ends_in_one_line(
     slow_export: Path, interrupted_at: Callable[..., str], tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     shutil.copy(REPORT, tmp_path / "mlp.nsys-rep")
-    said = interrupted_at("exporting", signal.SIGINT, *command, "--nsys", slow_export, "mlp.nsys-rep")
-    assert said == "Error: interrupted\n"
+    stderr = interrupted_at("exporting", signal.SIGINT, *command, "--nsys", slow_export, "mlp.nsys-rep")
+    assert stderr == "Error: interrupted\n"
     assert not list((tmp_path / "aside").iterdir())
 
 

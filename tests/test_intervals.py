@@ -65,9 +65,9 @@ def test_outer_is_the_nearest_earlier_span_that_reaches_as_far(spans: list[tuple
 @given(SPANS, st.lists(st.integers(-1, 95), max_size=20))
 def test_innermost_is_the_latest_started_open_span(spans: list[tuple[int, int]], times: list[int]) -> None:
     start, end = columns(spans)
-    found = innermost(start, end, outer(end), np.array(times, dtype=np.int64))
+    rows = innermost(start, end, outer(end), np.array(times, dtype=np.int64))
     expected = [max((i for i, (low, high) in enumerate(spans) if low <= t < high), default=-1) for t in times]
-    assert found.tolist() == expected
+    assert rows.tolist() == expected
 
 
 # ends in rising and falling runs: a falling one is a recursion, after which a search has to climb very far
@@ -118,9 +118,11 @@ def test_grouped_busy_is_the_union_of_each_group(spans: list[tuple[int, int, int
     group, start, length = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True)) if spans else EMPTY
     busy_ns, extent = grouped_busy(group, start, start + length, 5)
     for number in range(5):
-        mine = [(low, low + size) for owner, low, size in spans if owner == number]
-        assert busy_ns[number] == len({time for low, high in mine for time in range(low, high)})
-        assert extent[number] == (max(high for _, high in mine) - min(low for low, _ in mine) if mine else 0)
+        of_owner = [(low, low + size) for owner, low, size in spans if owner == number]
+        assert busy_ns[number] == len({time for low, high in of_owner for time in range(low, high)})
+        assert extent[number] == (
+            max(high for _, high in of_owner) - min(low for low, _ in of_owner) if of_owner else 0
+        )
 
 
 def instants(spans: Any) -> set[int]:
@@ -143,13 +145,13 @@ def test_shared_and_without_are_intersection_and_difference(
     first: list[tuple[int, int]], second: list[tuple[int, int]]
 ) -> None:
     left, right = (clipped_union(*columns(spans), (0, 100)) for spans in (first, second))
-    for found, expected in (
+    for spans, expected in (
         (shared(left, right), instants(left) & instants(right)),
         (without(left, right), instants(left) - instants(right)),
     ):
-        assert instants(found) == expected
-        assert length(found) == len(expected)
-        assert (found[0][1:] >= found[1][:-1]).all()
+        assert instants(spans) == expected
+        assert length(spans) == len(expected)
+        assert (spans[0][1:] >= spans[1][:-1]).all()
     both, rest, place = explained(left, right)
     # each shared piece lies in the span at its place in the second set
     assert (right[0][place] <= both[0]).all()

@@ -85,12 +85,12 @@ def test_the_order_of_files_is_of_no_consequence(recorded: Recorded) -> None:
 
 
 def test_what_real_ranks_wait_for(recorded: Recorded) -> None:
-    found = report(real(recorded))
-    rows = found.result("ranks").rows
+    whole = report(real(recorded))
+    rows = whole.result("ranks").rows
     assert rows["rank"].tolist() == [0, 1]
     assert rows["last_pct"].tolist() == [100, 0]
     assert rows["waited_ns"].tolist() == [0, rows["awaited_ns"][0]]
-    (row,) = found.result("collectives").rows.to_dict("records")
+    (row,) = whole.result("collectives").rows.to_dict("records")
     assert (row["name"], row["message_bytes"], row["group_size"], row["last_rank"]) == ("allreduce", 201_375_744, 2, 0)
     # two ranks: the bus carries what the algorithm does
     assert (
@@ -101,18 +101,18 @@ def test_what_real_ranks_wait_for(recorded: Recorded) -> None:
 
 def test_ranks_of_one_capture_of_nsys_have_the_numbers_of_their_gpus(recorded: Recorded) -> None:
     for name in ("ddp2", "ddp_exposed"):
-        found = recorded.report(name).result("ranks")
-        assert sorted(found.rows["rank"].tolist()) == sorted(found.rows["device"].tolist()) == [0, 1]
-        assert "they are numbered by GPU" in found.notes[0]
+        result = recorded.report(name).result("ranks")
+        assert sorted(result.rows["rank"].tolist()) == sorted(result.rows["device"].tolist()) == [0, 1]
+        assert "they are numbered by GPU" in result.notes[0]
     # rank 1 of ddp2 computes longer
     assert recorded.report("ddp2").result("ranks").rows["rank"].tolist() == [1, 0]
 
 
-def test_what_no_rank_meets_in_is_said(recorded: Recorded) -> None:
+def test_what_no_rank_meets_in_is_reported(recorded: Recorded) -> None:
     for name in ("ranks", "rank_steps"):
-        found = recorded.report("train").result(name)
-        assert found.rows.empty
-        assert found.notes[0].startswith("No two GPUs")
+        result = recorded.report("train").result(name)
+        assert result.rows.empty
+        assert result.notes[0].startswith("No two GPUs")
     assert recorded.report("exposed_rank0").result("ranks").rows.empty
     alone = recorded.report("exposed_rank0").result("collectives")
     assert alone.rows["skew_ns"].isna().all()
@@ -122,9 +122,9 @@ def test_what_no_rank_meets_in_is_said(recorded: Recorded) -> None:
 def test_a_rank_that_begins_its_steps_late_has_the_same_steps() -> None:
     """By its first work, it is nearer to the step after: what all do together tells which one it is."""
     first, second, third = world(EVEN)
-    found = table([first, begun_late(second, 900_000), third], "rank_steps").groupby("rank")["number"]
-    assert found.min().tolist() == [0, 0, 0]
-    assert found.max().tolist() == [STEPS - 1] * 3
+    numbers = table([first, begun_late(second, 900_000), third], "rank_steps").groupby("rank")["number"]
+    assert numbers.min().tolist() == [0, 0, 0]
+    assert numbers.max().tolist() == [STEPS - 1] * 3
 
 
 # -- drawn ranks ------------------------------------------------------------------------------------------------------
@@ -140,18 +140,18 @@ drawn = st.integers(2, 5).flatmap(
 @given(work=drawn, hours=st.lists(st.integers(-3, 3), min_size=5, max_size=5))
 def test_ranks_wait_as_long_as_was_drawn_whatever_their_clocks_are(work: list[list[int]], hours: list[int]) -> None:
     clocks = [hour * HOUR_NS for hour in hours[: len(work)]]
-    found = table(world(work, clocks=clocks), "ranks").set_index("rank").sort_index()
+    frame = table(world(work, clocks=clocks), "ranks").set_index("rank").sort_index()
     longest = np.max(work, axis=0)
     waited = (longest - np.array(work)).mean(axis=1)
     # nothing else runs meanwhile
-    assert found["waited_ns"].to_numpy() == pytest.approx(waited)
-    assert (found["work_ns"] + found["waited_ns"]).to_numpy() == pytest.approx(
+    assert frame["waited_ns"].to_numpy() == pytest.approx(waited)
+    assert (frame["work_ns"] + frame["waited_ns"]).to_numpy() == pytest.approx(
         np.full(len(work), (longest + TRANSFER_NS + GAP_NS).mean()), abs=GAP_NS
     )
     ordered = np.sort(work, axis=0)
     awaited = np.where(np.array(work) == longest, ordered[-1] - ordered[-2], 0).mean(axis=1)
-    assert found["awaited_ns"].to_numpy() == pytest.approx(awaited)
-    assert found["spread_ns"].dropna().tolist() == [0] * (len(work) - 1)
+    assert frame["awaited_ns"].to_numpy() == pytest.approx(awaited)
+    assert frame["spread_ns"].dropna().tolist() == [0] * (len(work) - 1)
 
 
 @examples(25)
@@ -162,8 +162,8 @@ def test_a_rank_that_was_recorded_later_or_died_meets_the_others_where_it_was(
     *parts, last = world(work)
     kernels = last.profile.table("kernels").iloc[2 * begin : 2 * (STEPS - end)]
     tables = {**last.profile.tables, "kernels": kernels.reset_index(drop=True)}
-    found = communication(Timeline(merge_ranks([*parts, RankCapture(last.name, replace(last.profile, tables=tables))])))
-    met = found[found["collective"] >= 0].groupby("collective")
+    table = communication(Timeline(merge_ranks([*parts, RankCapture(last.name, replace(last.profile, tables=tables))])))
+    met = table[table["collective"] >= 0].groupby("collective")
     assert met["end_ns"].nunique().eq(1).all()
     assert met["device"].nunique().eq(len(work)).sum() == STEPS - begin - end
 
@@ -180,8 +180,8 @@ def test_collectives_of_known_size_have_the_bandwidth_of_nccl_tests() -> None:
 @pytest.mark.parametrize("tells_calls", [True, False])
 def test_a_rank_that_computes_longer_is_named_with_what_it_costs(tells_calls: bool) -> None:
     work = [[1_000_000] * STEPS, [1_600_000] * STEPS, [1_000_000] * STEPS, [1_000_000] * STEPS]
-    found = report(world(work, tells_calls=tells_calls))
-    (first, *_) = (finding for finding in found.findings if finding.severity == "advice")
+    whole = report(world(work, tells_calls=tells_calls))
+    (first, *_) = (finding for finding in whole.findings if finding.severity == "advice")
     assert first.rule == "straggler"
     assert first.title.startswith("Rank 1 computes longer than the others")
     # 1.6 ms become the mean of 1.15 ms, of steps of 1.7 ms
@@ -210,9 +210,9 @@ def test_each_rank_has_what_torch_compile_did_in_it() -> None:
     job = merge_ranks(parts)
     ranks = job.table("ranks")
     process = dict(zip(ranks["process"].tolist(), ranks["rank"].tolist(), strict=True))
-    found = job.table("compilations")
-    assert [process[number] for number in found["process"]] == [0, 1, 2]
-    assert found["function"].tolist() == [f"f{rank} (a.py:1)" for rank in range(3)]
+    table = job.table("compilations")
+    assert [process[number] for number in table["process"]] == [0, 1, 2]
+    assert table["function"].tolist() == [f"f{rank} (a.py:1)" for rank in range(3)]
     spans = compiling(Timeline(job))
     assert {process[number]: len(start) for number, (start, _) in spans.items()} == {0: 1, 1: 1, 2: 1}
     assert len(job.table("fused_kernels")) == 3
@@ -221,8 +221,8 @@ def test_each_rank_has_what_torch_compile_did_in_it() -> None:
 def test_a_part_of_a_step_does_not_tell_that_ranks_take_turns() -> None:
     # of the first step only 0.02 ms were recorded of rank 1, and 0.9 ms of rank 0
     work = [[900_000, *[1_000_000] * (STEPS - 1)], [20_000, *[1_150_000] * (STEPS - 1)]]
-    found = report(world(work))
-    (first, *_) = (finding for finding in found.findings if finding.severity == "advice")
+    whole = report(world(work))
+    (first, *_) = (finding for finding in whole.findings if finding.severity == "advice")
     assert first.title.startswith("Rank 1 computes longer than the others")
 
 
@@ -247,16 +247,16 @@ def test_a_rank_alone_does_not_tell_what_it_waits_for(
 ) -> None:
     work = [[time for time, _ in times], [time + more for time, more in times]]
     parts = world(work, tells_ranks=tells_ranks, tells_calls=tells_calls)
-    found = advised(Timeline(sized(parts[0], 2 if tells_size else None)))
+    findings = advised(Timeline(sized(parts[0], 2 if tells_size else None)))
     # a step is work, what the other rank works longer, the transfer and a gap
     alone = sum(more + TRANSFER_NS for _, more in times)
     share = 100 * alone / (alone + sum(time + GAP_NS for time, _ in times))
     assume(abs(share - 10) > 0.5)
-    said = [(finding.rule, finding.gain_pct) for finding in found]
-    assert said == [("lone_rank", None)] * (share > 10)
-    if said:
-        told = float(re.findall(r"spends (.*) % of the window", found[0].title)[0])
-        assert told == pytest.approx(share, abs=0.5)
+    advice = [(finding.rule, finding.gain_pct) for finding in findings]
+    assert advice == [("lone_rank", None)] * (share > 10)
+    if advice:
+        found_pct = float(re.findall(r"spends (.*) % of the window", findings[0].title)[0])
+        assert found_pct == pytest.approx(share, abs=0.5)
     assert "lone_rank" not in {finding.rule for finding in advised(Timeline(merge_ranks(parts)))}
 
 
@@ -287,8 +287,8 @@ def test_a_collective_that_one_rank_calls_otherwise_is_a_finding() -> None:
     assert finding.evidence == ("call 8: allreduce of 4.194 MB on rank 1, allreduce of 1.049 MB on rank 0",)
 
 
-@pytest.mark.parametrize(("dropped", "still_works", "is_said"), [(6, True, True), (2, True, False), (6, False, False)])
-def test_a_rank_that_stops_to_call_is_named(dropped: int, *, still_works: bool, is_said: bool) -> None:
+@pytest.mark.parametrize(("dropped", "still_works", "is_named"), [(6, True, True), (2, True, False), (6, False, False)])
+def test_a_rank_that_stops_to_call_is_named(dropped: int, *, still_works: bool, is_named: bool) -> None:
     first, second, third = world(EVEN)
     calls = second.profile.table("collectives")
     tables = {**second.profile.tables, "collectives": calls.iloc[: len(calls) - dropped]}
@@ -297,11 +297,11 @@ def test_a_rank_that_stops_to_call_is_named(dropped: int, *, still_works: bool, 
         end = calls["end_ns"].iloc[-dropped - 1]
         tables |= {name: tables[name][tables[name]["start_ns"] < end] for name in ("api_calls", "ranges", "kernels")}
     odd = replace(second, profile=replace(second.profile, tables=tables))
-    found = [one for one in report([first, odd, third]).findings if one.rule == "stopped_calling"]
-    assert bool(found) == is_said
-    if is_said:
-        assert found[0].title == "1 rank stops calling collectives"
-        assert found[0].evidence == ("allreduce of 1.049 MB on rank 1 is its last: 6 fewer than others call",)
+    findings = [one for one in report([first, odd, third]).findings if one.rule == "stopped_calling"]
+    assert bool(findings) == is_named
+    if is_named:
+        assert findings[0].title == "1 rank stops calling collectives"
+        assert findings[0].evidence == ("allreduce of 1.049 MB on rank 1 is its last: 6 fewer than others call",)
 
 
 def test_a_rank_for_which_the_others_wait_for_long_hangs_them() -> None:
@@ -313,8 +313,8 @@ def test_a_rank_for_which_the_others_wait_for_long_hangs_them() -> None:
     api_calls = pd.concat([first.profile.table("api_calls"), waits], ignore_index=True)
     stuck = replace(first.profile, tables={**first.profile.tables, "api_calls": conform("api_calls", api_calls)})
     of_job = report([replace(first, profile=stuck), replace(second, profile=short), third])
-    (found,) = (one for one in of_job.findings if one.rule == "hanging")
-    assert found.detail == "allreduce of 1.049 MB on rank 0 waits for 60.00 s; rank 1 never calls it."
+    (finding,) = (one for one in of_job.findings if one.rule == "hanging")
+    assert finding.detail == "allreduce of 1.049 MB on rank 0 waits for 60.00 s; rank 1 never calls it."
     assert verdict(of_job, numbers(of_job)).cause == "Ranks wait in a collective that another rank never calls."
     # one call fewer is the edge of what was recorded
     assert "hanging" not in {one.rule for one in report([first, replace(second, profile=short), third]).findings}
@@ -331,10 +331,10 @@ def test_a_rank_for_which_the_others_wait_for_long_hangs_them() -> None:
 def test_ranks_that_are_slow_together_are_named_together(slow: dict[int, int], named: str) -> None:
     draw = random.Random(5).uniform
     work = [[int(1_000_000 * slow.get(rank, 1) * draw(0.98, 1.02)) for _ in range(STEPS)] for rank in range(8)]
-    (said,) = (one for one in report(world(work)).findings if one.rule == "straggler")
-    assert said.title.startswith(named)
+    (finding,) = (one for one in report(world(work)).findings if one.rule == "straggler")
+    assert finding.title.startswith(named)
     mean, most = np.mean(work), np.mean(np.max(work, axis=0))
-    assert said.gain_pct == pytest.approx(100 * (most - mean) / (most + TRANSFER_NS + GAP_NS), abs=1)
+    assert finding.gain_pct == pytest.approx(100 * (most - mean) / (most + TRANSFER_NS + GAP_NS), abs=1)
 
 
 @pytest.mark.parametrize("lacking", [1, 6])
@@ -356,31 +356,31 @@ def test_a_rank_that_lacks_the_last_steps_changes_no_gain(lacking: int) -> None:
 
 def test_captures_that_tell_no_communicators_are_no_missing_ranks() -> None:
     first, second, third = world(EVEN)
-    found = {one.rule: one for one in report([first, without(second, "collectives"), third]).findings}
-    assert "missing_ranks" not in found
-    assert found["untold_communicators"].detail.startswith("Rank 1: no communication kernels, or no NCCL payloads")
+    findings = {one.rule: one for one in report([first, without(second, "collectives"), third]).findings}
+    assert "missing_ranks" not in findings
+    assert findings["untold_communicators"].detail.startswith("Rank 1: no communication kernels, or no NCCL payloads")
 
 
 def test_ranks_that_were_recorded_from_different_calls_on_call_the_same() -> None:
     *parts, last = world(EVEN)
     names = ["allreduce" if place % 3 else "broadcast" for place in range(STEPS)]
-    told = [
+    profiles = [
         replace(part.profile, tables={**part.profile.tables, "collectives": calls.assign(name=pd.Categorical(names))})
         for part in [*parts, last]
         for calls in [part.profile.table("collectives")]
     ]
-    late = told[-1].table("collectives").iloc[4:].reset_index(drop=True)
-    told[-1] = replace(told[-1], tables={**told[-1].tables, "collectives": late})
-    named = [RankCapture(f"rank{rank}", profile) for rank, profile in enumerate(told)]
+    late = profiles[-1].table("collectives").iloc[4:].reset_index(drop=True)
+    profiles[-1] = replace(profiles[-1], tables={**profiles[-1].tables, "collectives": late})
+    named = [RankCapture(f"rank{rank}", profile) for rank, profile in enumerate(profiles)]
     assert "different_collectives" not in {finding.rule for finding in report(named).findings}
 
 
 def test_a_rank_that_comes_late_once_is_named() -> None:
     work = [[1_000_000] * STEPS for _ in range(4)]
     work[2][3] = 5_000_000_000
-    (said,) = (finding for finding in report(world(work)).findings if finding.rule == "late_rank")
-    assert said.title == "Rank 2 arrived late once, and all others waited: 4.999 s"
-    assert said.gain_pct is None
+    (finding,) = (finding for finding in report(world(work)).findings if finding.rule == "late_rank")
+    assert finding.title == "Rank 2 arrived late once, and all others waited: 4.999 s"
+    assert finding.gain_pct is None
     work[2][3] = 500_000_000
     assert "late_rank" not in {finding.rule for finding in report(world(work)).findings}
 
@@ -422,8 +422,8 @@ def test_the_last_number_of_a_name_that_says_rank_counts(name: str) -> None:
 def test_ranks_of_communicators_that_are_not_of_all_are_not_those_of_the_job() -> None:
     parts = world([[1_000_000] * STEPS] * 4, tells_ranks=False)
     for place, part in enumerate(parts):
-        told = pd.DataFrame({"process": [1], "rank": [place % 2], "world_size": [2], "source": "NCCL"})
-        tables = {**part.profile.tables, "ranks": conform("ranks", told)}
+        ranks = pd.DataFrame({"process": [1], "rank": [place % 2], "world_size": [2], "source": "NCCL"})
+        tables = {**part.profile.tables, "ranks": conform("ranks", ranks)}
         parts[place] = replace(part, profile=replace(part.profile, tables=tables))
     job = merge_ranks(parts)
     assert job.table("ranks")["rank"].tolist() == [0, 1, 2, 3]
@@ -432,15 +432,15 @@ def test_ranks_of_communicators_that_are_not_of_all_are_not_those_of_the_job() -
 
 def of_nccl(parts: list[RankCapture], groups: list[str], size: int) -> list[RankCapture]:
     """Return captures in which only NCCL tells ranks: each in the communicator given for it."""
-    found, counts = list[RankCapture](), dict.fromkeys(groups, 0)
+    captures, counts = list[RankCapture](), dict.fromkeys(groups, 0)
     for part, group in zip(parts, groups, strict=True):
-        told = {"process": [1], "rank": [counts[group]], "world_size": [size], "source": "NCCL", "group": group}
-        tables = {**part.profile.tables, "ranks": conform("ranks", pd.DataFrame(told))}
+        ranks = {"process": [1], "rank": [counts[group]], "world_size": [size], "source": "NCCL", "group": group}
+        tables = {**part.profile.tables, "ranks": conform("ranks", pd.DataFrame(ranks))}
         if "collectives" in tables:
             tables["collectives"] = tables["collectives"].assign(group=pd.Categorical([group] * STEPS))
-        found.append(RankCapture(f"x.{len(found)}", replace(part.profile, tables=tables)))
+        captures.append(RankCapture(f"x.{len(captures)}", replace(part.profile, tables=tables)))
         counts[group] += 1
-    return found
+    return captures
 
 
 def test_the_last_rank_is_missed_though_only_nccl_tells_ranks() -> None:
@@ -491,13 +491,13 @@ def test_members_of_a_communicator_that_have_no_capture_are_missed() -> None:
 
 def test_what_may_wait_for_a_missing_rank_is_neither_work_nor_healthy() -> None:
     parts = [replace(part, profile=sized(part, 4)) for part in world([[200_000] * STEPS, [300_000] * STEPS])]
-    (said,) = (finding for finding in advised(Timeline(merge_ranks(parts))) if finding.rule == "lone_rank")
-    assert said.gain_pct is None
-    assert "in communication with missing ranks: only captures of all ranks show" in said.title
-    found = table(parts, "ranks").set_index("rank")
+    (finding,) = (finding for finding in advised(Timeline(merge_ranks(parts))) if finding.rule == "lone_rank")
+    assert finding.gain_pct is None
+    assert "in communication with missing ranks: only captures of all ranks show" in finding.title
+    frame = table(parts, "ranks").set_index("rank")
     # not the transfer, which may be a wait, and only the gap besides
-    assert found.loc[[0, 1], "work_ns"].tolist() == pytest.approx([200_000, 300_000], abs=2 * GAP_NS)
-    assert found.loc[0, "waited_ns"] == pytest.approx(100_000, abs=2 * GAP_NS)
+    assert frame.loc[[0, 1], "work_ns"].tolist() == pytest.approx([200_000, 300_000], abs=2 * GAP_NS)
+    assert frame.loc[0, "waited_ns"] == pytest.approx(100_000, abs=2 * GAP_NS)
 
 
 def test_without_any_word_the_order_of_files_counts() -> None:
@@ -532,17 +532,17 @@ def until(part: RankCapture, end_ns: int) -> RankCapture:
     return replace(part, profile=replace(part.profile, tables=tables))
 
 
-@pytest.mark.parametrize(("clock", "kept", "is_said"), [(0, 120, True), (HOUR_NS, 120, True), (0, 198, False)])
-def test_a_rank_that_died_is_named(clock: int, kept: int, *, is_said: bool) -> None:
+@pytest.mark.parametrize(("clock", "kept", "is_named"), [(0, 120, True), (HOUR_NS, 120, True), (0, 198, False)])
+def test_a_rank_that_died_is_named(clock: int, kept: int, *, is_named: bool) -> None:
     parts = world([[1_000_000] * 200] * 4, clocks=[0, 0, clock, 0])
     kernels = parts[2].profile.tables["kernels"]["start_ns"]
     died = int(kernels.sort_values().iloc[2 * kept])
     parts[2] = until(parts[2], died)
-    found = {finding.rule: finding for finding in merge_ranks(parts).findings}
-    assert ("ended_early" in found) == is_said
-    if is_said:
-        assert found["ended_early"].title == "1 capture ends before the others"
-        assert found["ended_early"].detail.startswith("Rank 2: up to 8")
+    findings = {finding.rule: finding for finding in merge_ranks(parts).findings}
+    assert ("ended_early" in findings) == is_named
+    if is_named:
+        assert findings["ended_early"].title == "1 capture ends before the others"
+        assert findings["ended_early"].detail.startswith("Rank 2: up to 8")
 
 
 def test_missing_ranks_are_named() -> None:
@@ -579,7 +579,7 @@ def test_ranks_whose_collectives_do_not_end_together_are_doubted() -> None:
     assert finding.detail.startswith("Rank 1: collectives end up to ")
 
 
-def test_different_profilers_are_said() -> None:
+def test_different_profilers_are_reported() -> None:
     first, *others = world(EVEN)
     environment = replace(first.profile.environment, collector="nsys", collector_version="2025.3.2")
     (finding,) = merge_ranks(
@@ -590,11 +590,11 @@ def test_different_profilers_are_said() -> None:
 
 def test_a_finding_of_some_ranks_says_of_which() -> None:
     first, second, third = world(EVEN)
-    said = Finding("lost", "warning", "Events were lost", "Some of them.")
-    told = [replace(part, profile=replace(part.profile, findings=(said,))) for part in (first, third)]
-    assert [one.detail for one in merge_ranks([told[0], second, told[1]]).findings] == ["Rank 0, Rank 2: Some of them."]
-    all_told = [replace(part, profile=replace(part.profile, findings=(said,))) for part in (first, second, third)]
-    assert merge_ranks(all_told).findings == (said,)
+    lost = Finding("lost", "warning", "Events were lost", "Some of them.")
+    some = [replace(part, profile=replace(part.profile, findings=(lost,))) for part in (first, third)]
+    assert [one.detail for one in merge_ranks([some[0], second, some[1]]).findings] == ["Rank 0, Rank 2: Some of them."]
+    every = [replace(part, profile=replace(part.profile, findings=(lost,))) for part in (first, second, third)]
+    assert merge_ranks(every).findings == (lost,)
 
 
 def test_findings_that_differ_in_their_numbers_are_one() -> None:
@@ -625,7 +625,7 @@ def test_captures_of_different_profilers_can_be_joined(recorded: Recorded) -> No
 
 def test_every_table_of_a_job_has_its_numbers_of_gpus() -> None:
     # each rank calls its GPU 0, has a context on GPU 1, and waits there for nothing
-    told: dict[str, dict[str, Any]] = {
+    rows_by_table: dict[str, dict[str, Any]] = {
         "devices": {"device": [0, 1], "name": "H100", "compute_capability": "9.0"},
         "gpu_metrics": {"start_ns": 5, "device": [0, 1], "metric": "SMs Active [Throughput %]", "value": 50.0},
         "memory_usage": {"start_ns": 5, "device": [-1, 0, 1], "kind": "Device", "bytes": 8, "is_allocation": True},
@@ -634,13 +634,13 @@ def test_every_table_of_a_job_has_its_numbers_of_gpus() -> None:
         "syncs": {"start_ns": 5, "end_ns": 6, "device": [0, 1], "context": 1, "stream": 7, "kind": 1},
         "range_counters": {"device": [0, 1], "range": 0, "name": "work", "metric": "dram.bytes", "value": 1.0},
     }
-    tables = {name: conform(name, pd.DataFrame(rows).assign(process=1)) for name, rows in told.items()}
+    tables = {name: conform(name, pd.DataFrame(rows).assign(process=1)) for name, rows in rows_by_table.items()}
     parts = [
         replace(part, profile=replace(part.profile, tables={**part.profile.tables, **tables})) for part in world(EVEN)
     ]
     job = merge_ranks(parts)
-    found = {name: sorted(job.table(name)["device"].tolist()) for name in told}
-    assert found == {
+    devices = {name: sorted(job.table(name)["device"].tolist()) for name in rows_by_table}
+    assert devices == {
         "devices": [0, 1, 2],
         "gpu_metrics": [0, 1, 2],
         "gpu_page_faults": [0, 1, 2],
@@ -679,12 +679,12 @@ def test_a_rank_that_died_is_not_the_slowest() -> None:
     tables = {**last.profile.tables}
     for name, count in {"kernels": 20, "api_calls": 20, "ranges": 10, "collectives": 10}.items():
         tables[name] = tables[name].iloc[:count].reset_index(drop=True)
-    found = report([*parts, RankCapture(last.name, replace(last.profile, tables=tables))])
-    assert "straggler" not in {finding.rule for finding in found.findings}
-    rows = found.result("ranks").rows.set_index("rank")
+    whole = report([*parts, RankCapture(last.name, replace(last.profile, tables=tables))])
+    assert "straggler" not in {finding.rule for finding in whole.findings}
+    rows = whole.result("ranks").rows.set_index("rank")
     assert rows["steps"].to_dict() == {0: 20, 1: 20, 2: 10}
     assert rows["work_ns"].max() - rows["work_ns"].min() < GAP_NS
-    assert "Not all ranks have 20 steps: 2 (10)." in found.result("ranks").notes
+    assert "Not all ranks have 20 steps: 2 (10)." in whole.result("ranks").notes
 
 
 def test_a_rank_that_was_recorded_later_is_compared_in_the_same_steps() -> None:
@@ -693,9 +693,9 @@ def test_a_rank_that_was_recorded_later_is_compared_in_the_same_steps() -> None:
     tables = {**last.profile.tables}
     for name, rows in {"kernels": 2, "api_calls": 2, "ranges": 1, "collectives": 1}.items():
         tables[name] = tables[name].iloc[rows:].reset_index(drop=True)
-    found = report([*parts, RankCapture(last.name, replace(last.profile, tables=tables))])
-    assert "straggler" not in {finding.rule for finding in found.findings}
-    steps = found.result("rank_steps").rows
+    whole = report([*parts, RankCapture(last.name, replace(last.profile, tables=tables))])
+    assert "straggler" not in {finding.rule for finding in whole.findings}
+    steps = whole.result("rank_steps").rows
     assert steps.groupby("number")["work_ns"].agg(np.ptp).max() < GAP_NS
 
 
@@ -705,12 +705,12 @@ def test_without_all_members_transfer_and_bandwidth_are_unknown() -> None:
         for part in world(EVEN)
         for calls in [part.profile.table("collectives").assign(group_size=pd.array([4] * STEPS, dtype=NULLABLE))]
     ]
-    found = report(parts).result("collectives")
-    assert found.rows[["transfer_ns", "algorithm_bytes_per_s"]].isna().all(axis=None)
-    assert "Collectives with unknown ranks" in found.notes[0]
+    result = report(parts).result("collectives")
+    assert result.rows[["transfer_ns", "algorithm_bytes_per_s"]].isna().all(axis=None)
+    assert "Collectives with unknown ranks" in result.notes[0]
 
 
-def test_what_a_graph_recorded_is_not_said_of_what_it_replays() -> None:
+def test_what_a_graph_recorded_is_not_reported_for_what_it_replays() -> None:
     (part,) = world([[1_000_000] * STEPS])
     kernels = part.profile.table("kernels")
     graph = kernels.assign(correlation=1, graph_node=pd.array(range(len(kernels)), dtype=NULLABLE))

@@ -29,16 +29,16 @@ def in_turns(part: RankCapture, seed: int) -> RankCapture:
     kernels = part.profile.table("kernels")
     moved = np.random.default_rng(seed).integers(-2 * MS, 2 * MS, len(kernels))
     times = {name: kernels[name] + moved for name in ("start_ns", "end_ns")}
-    return told(part, kernels=kernels.assign(**times))
+    return with_tables(part, kernels=kernels.assign(**times))
 
 
-def told(part: RankCapture, **tables: pd.DataFrame) -> RankCapture:
+def with_tables(part: RankCapture, **tables: pd.DataFrame) -> RankCapture:
     return replace(part, profile=replace(part.profile, tables={**part.profile.tables, **tables}))
 
 
 def made_here(part: RankCapture) -> RankCapture:
     """Return a rank whose capture has the call that made its communicator."""
-    return told(part, collectives=part.profile.table("collectives").assign(is_whole=True))
+    return with_tables(part, collectives=part.profile.table("collectives").assign(is_whole=True))
 
 
 def shift_of(parts: Sequence[RankCapture]) -> int:
@@ -53,9 +53,9 @@ clocks = st.integers(-3_000 * MS, 3_000 * MS)
 @given(clock=clocks, seed=st.integers(0, 99))
 def test_in_a_communicator_made_in_the_captures_the_first_call_is_the_first_on_all_ranks(clock: int, seed: int) -> None:
     ranks = world([[5 * MS] * STEPS] * 2, clocks=[0, clock])
-    found = shift_of([made_here(in_turns(part, seed + place)) for place, part in enumerate(ranks)])
+    shift = shift_of([made_here(in_turns(part, seed + place)) for place, part in enumerate(ranks)])
     # steps are alike, and 5 ms long
-    assert abs(found + clock) < 2 * MS
+    assert abs(shift + clock) < 2 * MS
 
 
 @pytest.mark.nightly
@@ -63,8 +63,8 @@ def test_in_a_communicator_made_in_the_captures_the_first_call_is_the_first_on_a
 def test_if_nothing_fits_ranks_are_where_the_clocks_of_their_machines_say(clock: int, error: int, seed: int) -> None:
     ranks = [in_turns(part, seed) for part in world([[5 * MS] * STEPS] * 2, clocks=[0, clock])]
     first, other = (
-        replace(part, profile=replace(part.profile, epoch_ns=10**18 + said))
-        for part, said in zip(ranks, (0, error - clock), strict=True)
+        replace(part, profile=replace(part.profile, epoch_ns=10**18 + offset))
+        for part, offset in zip(ranks, (0, error - clock), strict=True)
     )
     assert abs(shift_of([first, in_turns(other, seed + 1)]) + clock) < 3 * MS
 
@@ -74,8 +74,8 @@ def test_if_nothing_fits_ranks_are_where_the_clocks_of_their_machines_say(clock:
 def test_a_clock_that_is_wrong_does_not_matter_if_collectives_tell(clock: int, wrong: int) -> None:
     work = [[(3 + step * step % 7) * MS for step in range(STEPS)]] * 2
     first, other = (
-        replace(part, profile=replace(part.profile, epoch_ns=10**18 + said))
-        for part, said in zip(world(work, clocks=[0, clock]), (0, wrong), strict=True)
+        replace(part, profile=replace(part.profile, epoch_ns=10**18 + offset))
+        for part, offset in zip(world(work, clocks=[0, clock]), (0, wrong), strict=True)
     )
     assert abs(shift_of([first, other]) + clock) < MS // 10
 
@@ -93,11 +93,11 @@ def met(*calls: dict[str, object]) -> pd.DataFrame:
 @given(late=st.lists(st.integers(0, 500), min_size=2, max_size=6, unique=True))
 def test_all_are_held_until_the_last_has_come(late: list[int]) -> None:
     come = [100 * MS * one for one in late]
-    found = met(*(call(process, start, max(come) + 5 * MS) for process, start in enumerate(come)))
+    table = met(*(call(process, start, max(come) + 5 * MS) for process, start in enumerate(come)))
     last = int(np.argmax(come))
-    held = dict(zip(found["process"], found["met_ns"] - found["begin_ns"], strict=True))
+    held = dict(zip(table["process"], table["met_ns"] - table["begin_ns"], strict=True))
     assert held == {process: max(come) - one for process, one in enumerate(come) if process != last}
-    assert set(found["last"]) == {last}
+    assert set(table["last"]) == {last}
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_a_call_that_waits_for_no_one_is_not_held(own: dict[str, object], other:
 @pytest.mark.parametrize("most", [60, 200, 10_000])
 def test_a_step_takes_as_long_however_far_the_cpu_is_ahead(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stretches, "MOST_REPLAYED", most)
-    found = simulate(Timeline(merge_ranks(world([[2 * MS] * STEPS] * 2))))
-    assert found.measured_ns == pytest.approx(2 * MS + TRANSFER_NS + GAP_NS, rel=0.02)
-    assert abs(found.unexplained) < 0.02
+    simulation = simulate(Timeline(merge_ranks(world([[2 * MS] * STEPS] * 2))))
+    assert simulation.measured_ns == pytest.approx(2 * MS + TRANSFER_NS + GAP_NS, rel=0.02)
+    assert abs(simulation.unexplained) < 0.02
 
 
 def test_ranks_are_not_compared_by_steps_that_only_some_have() -> None:

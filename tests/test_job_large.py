@@ -52,10 +52,10 @@ def tables(profile: Profile) -> dict[str, pd.DataFrame]:
 
 def assert_same(some: Profile, every: Profile) -> None:
     """What ranks do together must not depend on whose events are held."""
-    found, expected = tables(some), tables(every)
+    actual, expected = tables(some), tables(every)
     for name, table in expected.items():
-        mine = found[name].drop(columns="like_rank", errors="ignore")
-        pd.testing.assert_frame_equal(mine, table, check_dtype=False, obj=name)
+        loaded = actual[name].drop(columns="like_rank", errors="ignore")
+        pd.testing.assert_frame_equal(loaded, table, check_dtype=False, obj=name)
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 16])
@@ -93,9 +93,9 @@ def test_the_one_that_all_wait_for_is_held_and_named() -> None:
     every, few = build_report(merge_ranks(parts), "job"), build_report(some, "job")
     gains = []
     for report in (every, few):
-        (found,) = (finding for finding in report.findings if finding.rule == "straggler")
-        assert f"Rank {SLOW}" in found.title
-        gains.append(found.gain_pct)
+        (finding,) = (finding for finding in report.findings if finding.rule == "straggler")
+        assert f"Rank {SLOW}" in finding.title
+        gains.append(finding.gain_pct)
     # evened out over all ranks, not over those that are held
     assert gains[1] == pytest.approx(gains[0], abs=1.0)
     assert {"some_ranks"} == {finding.rule for finding in few.findings} - {finding.rule for finding in every.findings}

@@ -13,7 +13,7 @@ _VECTORIZED = (
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "label"),
     [
         ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nt_align1>(T1::Params)", "cutlass sgemm 128x256"),
         (
@@ -28,12 +28,12 @@ _VECTORIZED = (
         ("void magma_sgemmEx_kernel<float, float, float, (bool)0, (bool)0>(int, int)", "MAGMA sgemm"),
     ],
 )
-def test_products_on_cuda_cores(name: str, said: str) -> None:
-    assert (kind_of(name), family(name)) == ("product", said)
+def test_products_on_cuda_cores(name: str, label: str) -> None:
+    assert (kind_of(name), family(name)) == ("product", label)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "label"),
     [
         (
             "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize32x32x8_stage3_warpsize1x2x1_g1_ffma",
@@ -52,9 +52,9 @@ def test_products_on_cuda_cores(name: str, said: str) -> None:
         ),
     ],
 )
-def test_convolutions_on_cuda_cores(name: str, said: str) -> None:
+def test_convolutions_on_cuda_cores(name: str, label: str) -> None:
     assert kind_of(name) == "convolution"
-    assert family(name).startswith(said)
+    assert family(name).startswith(label)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_is_no_product_on_cuda_cores(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "word"),
     [
         (_VECTORIZED.format("at::native::CUDAFunctorOnSelf_add<float>"), "add"),
         (_VECTORIZED.format("at::native::CUDAFunctor_add<float>"), "add"),
@@ -152,9 +152,9 @@ def test_what_is_no_product_on_cuda_cores(name: str) -> None:
         ("cupy_multiply__float32_float32_float32", "multiply"),
     ],
 )
-def test_elementwise_kernels(name: str, said: str) -> None:
-    assert (kind_of(name), operation(name)) == ("elementwise", said)
-    assert converts(name) is (said == "copy")
+def test_elementwise_kernels(name: str, word: str) -> None:
+    assert (kind_of(name), operation(name)) == ("elementwise", word)
+    assert converts(name) is (word == "copy")
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,9 @@ def test_distinct_values_are_counted_however_large(pairs: list[tuple[int, int]])
 
 def test_the_throughput_of_a_copy_is_exact_or_not_known() -> None:
     sizes = pd.Series([2**30, 2**62, 8, None], dtype="int64[pyarrow]")
-    found = throughput(sizes, pd.Series([1_000_003, 1, 0, 5]))
-    assert found.isna().tolist() == [False, True, True, True]
-    assert found[0] == 2**30 * (10**9 // 1_000_003)
+    column = throughput(sizes, pd.Series([1_000_003, 1, 0, 5]))
+    assert column.isna().tolist() == [False, True, True, True]
+    assert column[0] == 2**30 * (10**9 // 1_000_003)
 
 
 # -- report.json ------------------------------------------------------------------------------------------------------
@@ -123,9 +123,9 @@ def test_eight_gpus_for_four_hours_have_a_page(capture_file: Callable[[str], Pat
     assert facts["gpus"] == 8
     assert 100 * facts["busy_ns"] > 2**53
     share = f"{100 * facts['busy_ns'] / facts['gpu_ns']:.1f}"
-    found = made_fleet([kept])
-    assert f"GPUs {share} % busy" in verdict_of(found).state
-    assert f">{share}<" in render_fleet(found)
+    fleet = made_fleet([kept])
+    assert f"GPUs {share} % busy" in verdict_of(fleet).state
+    assert f">{share}<" in render_fleet(fleet)
 
 
 @examples(10)
@@ -142,9 +142,9 @@ def test_a_fleet_of_large_numbers_has_a_page_and_the_right_shares(numbers: list[
         )
         for place, (gpu_ns, busy_ns, count, time) in enumerate(numbers)
     ]
-    found = made_fleet(fleet)
-    assert "captures" in render_fleet(found)
-    assert found.captures["gpu_ns"].sum() == pytest.approx(sum(gpu_ns for gpu_ns, *_ in numbers))
-    (kernel,) = found.kernels.to_dict("records")
+    summed = made_fleet(fleet)
+    assert "captures" in render_fleet(summed)
+    assert summed.captures["gpu_ns"].sum() == pytest.approx(sum(gpu_ns for gpu_ns, *_ in numbers))
+    (kernel,) = summed.kernels.to_dict("records")
     assert kernel["total_ns"] == pytest.approx(sum(time for *_, time in numbers))
     assert kernel["instances"] == pytest.approx(sum(max(count, 1) for _, _, count, _ in numbers))

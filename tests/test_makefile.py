@@ -65,10 +65,10 @@ def test_the_installation_says_what_it_takes_and_shows_its_progress(tmp_path: Pa
         ["make", ".venv/.ready-dev"], cwd=tmp_path, capture_output=True, text=True, check=True, env=env
     )
     assert done.stdout == "", "it is for the path of the report"
-    said = done.stderr.splitlines()
-    assert "about 2 GB" in said[0]
-    assert "PYTHON=python3" in said[1]
-    assert said[2].startswith("progress of -m pip install")
+    lines = done.stderr.splitlines()
+    assert "about 2 GB" in lines[0]
+    assert "PYTHON=python3" in lines[1]
+    assert lines[2].startswith("progress of -m pip install")
     assert "--quiet" not in done.stderr
 
 
@@ -117,7 +117,7 @@ def test_a_workload_is_no_option(make: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_quote_that_is_left_open_is_said(make: Any) -> None:
+def test_a_quote_that_is_left_open_is_reported(make: Any) -> None:
     done = make(ARGS="--name 'a b")
     assert "ARGS=--name 'a b: No closing quotation" in done.stderr
     assert "Traceback" not in done.stderr

@@ -20,28 +20,30 @@ STEPS = 5
 EVEN = [(300_000, 600_000)] * 3
 
 
-def told(programs: Sequence[Sequence[Program]], *, is_eager: bool = False, tells_calls: bool = True) -> pd.DataFrame:
+def messages_of(
+    programs: Sequence[Sequence[Program]], *, is_eager: bool = False, tells_calls: bool = True
+) -> pd.DataFrame:
     parts = played(programs, is_eager=is_eager, tells_calls=tells_calls)
     return messages(communication(Timeline(merge_ranks(parts))))
 
 
 def sent(programs: Sequence[Sequence[Program]]) -> dict[tuple[int, int], int]:
     """Return how many messages were drawn for each pair of ranks."""
-    found: dict[tuple[int, int], int] = {}
+    counts: dict[tuple[int, int], int] = {}
     for rank, steps in enumerate(programs):
         for to in (to for step in steps for op in step for to in op.to):
-            found[rank, to] = found.get((rank, to), 0) + 1
-    return found
+            counts[rank, to] = counts.get((rank, to), 0) + 1
+    return counts
 
 
 @pytest.mark.parametrize("schedule", [all_then_all, in_turns])
 @pytest.mark.parametrize("is_eager", [False, True])
 def test_each_message_is_found_with_its_sender_and_receiver(schedule: object, *, is_eager: bool) -> None:
     programs = [[program] * STEPS for program in schedule(EVEN, 4)]  # type: ignore[operator]
-    found = told(programs, is_eager=is_eager)
-    assert found.groupby(["sender", "receiver"]).size().to_dict() == sent(programs)
-    assert found["bytes"].unique().tolist() == [BYTES]
-    assert found["is_directed"].all()
+    table = messages_of(programs, is_eager=is_eager)
+    assert table.groupby(["sender", "receiver"]).size().to_dict() == sent(programs)
+    assert table["bytes"].unique().tolist() == [BYTES]
+    assert table["is_directed"].all()
 
 
 pieces = st.lists(
@@ -59,20 +61,20 @@ def test_who_waited_for_whom_is_what_was_drawn(drawn: list[tuple[tuple[int, int]
         programs[sender][0] += [Op(work=work), Op(to=(receiver,))]
         programs[receiver][0] += [Op(of=(sender,))]
     parts = played(programs)
-    found = communication(Timeline(merge_ranks(parts)))
-    pairs = messages(found)
+    table = communication(Timeline(merge_ranks(parts)))
+    pairs = messages(table)
     assert pairs.groupby(["sender", "receiver"]).size().to_dict() == sent(programs)
     # both sides of a message end together
-    end = found["end_ns"].to_numpy()
+    end = table["end_ns"].to_numpy()
     assert (end[pairs["sent"]] == end[pairs["got"]]).all()
-    numbers = found["collective"].to_numpy()
+    numbers = table["collective"].to_numpy()
     assert (numbers[pairs["sent"]] == numbers[pairs["got"]]).all()
     assert np.unique(numbers).size == len(drawn)
     # kernels alone tell pairs, though not who gave
-    alone = told(programs, tells_calls=False)
+    alone = messages_of(programs, tells_calls=False)
     assert not alone["is_directed"].any()
     assert (end[alone["sent"]] == end[alone["got"]]).all()
-    if found["end_ns"].nunique() == len(drawn):
+    if table["end_ns"].nunique() == len(drawn):
         assert len(alone) == len(drawn)
 
 
@@ -120,23 +122,23 @@ def grid(delays: Sequence[Sequence[int]], wide: int) -> list[list[Program]]:
 
 def drawn_groups(programs: Sequence[Sequence[Program]]) -> set[frozenset[tuple[int, int]]]:
     """Return which kernels of which ranks belong together, each by its number among those of the rank."""
-    found: dict[tuple[str, int], set[tuple[int, int]]] = {}
+    groups: dict[tuple[str, int], set[tuple[int, int]]] = {}
     for rank, steps in enumerate(programs):
         counts: dict[str, int] = {}
         met = [op.meets for step in steps for op in step if op.meets]
         for place, name in enumerate(met):
-            found.setdefault((name, counts.get(name, 0)), set()).add((rank, place))
+            groups.setdefault((name, counts.get(name, 0)), set()).add((rank, place))
             counts[name] = counts.get(name, 0) + 1
-    return {frozenset(members) for members in found.values()}
+    return {frozenset(members) for members in groups.values()}
 
 
 def found_groups(parts: Sequence[RankCapture]) -> set[frozenset[tuple[int, int]]]:
-    found = communication(Timeline(merge_ranks(parts))).sort_values(["device", "start_ns"])
-    found["place"] = found.groupby("device").cumcount()
-    found = found[found["collective"] >= 0]
+    table = communication(Timeline(merge_ranks(parts))).sort_values(["device", "start_ns"])
+    table["place"] = table.groupby("device").cumcount()
+    table = table[table["collective"] >= 0]
     return {
         frozenset(zip(members["device"].tolist(), members["place"].tolist(), strict=True))
-        for _, members in found.groupby("collective")
+        for _, members in table.groupby("collective")
     }
 
 

@@ -159,8 +159,8 @@ def test_a_column_of_categories_keeps_its_rows() -> None:
 @given(st.text(alphabet="ab1_:<>()[]{},*& ~$#-'.\n\t", max_size=40) | st.text(max_size=20))
 def test_any_text_is_settled_at_once(text: str) -> None:
     for settle in (normalized, unqualified):
-        once = settle(text)
-        assert settle(once) == once
+        settled = settle(text)
+        assert settle(settled) == settled
 
 
 _ATOMS = st.sampled_from(["int", "float", "a::b", "<unnamed>::c", "unsigned int", "(int)3", "(bool)1", "7ul", "T1"])

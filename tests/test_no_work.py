@@ -21,9 +21,9 @@ NOT_ALL = "Not all CUDA events might have been collected."
 
 
 def with_messages(profile: Profile, *texts: str, driver: str = "", nsys: str = "") -> Profile:
-    said = conform("diagnostics", pd.DataFrame({"time_ns": 1, "severity": "warning", "text": list(texts)}))
+    diagnostics = conform("diagnostics", pd.DataFrame({"time_ns": 1, "severity": "warning", "text": list(texts)}))
     environment = Environment(collector="nsys", driver=driver, collector_version=nsys)
-    return replace(profile, tables={**profile.tables, "diagnostics": said}, environment=environment)
+    return replace(profile, tables={**profile.tables, "diagnostics": diagnostics}, environment=environment)
 
 
 def only(profile: Profile) -> Finding:
@@ -31,7 +31,7 @@ def only(profile: Profile) -> Finding:
     return finding
 
 
-def told(profile: Profile) -> str:
+def verdict_text(profile: Profile) -> str:
     report = build_report(profile, "x")
     return verdict(report, numbers(report)).text
 
@@ -51,7 +51,7 @@ def test_a_profiler_that_could_not_start_says_so_with_the_likely_reason(driver: 
     assert finding.remedy.startswith(first)
 
 
-def test_a_program_without_cuda_is_told_from_one_that_lost_it() -> None:
+def test_a_program_without_cuda_is_distinguished_from_one_that_lost_it() -> None:
     none = only(with_messages(draw("cpu  ..."), NO_EVENTS))
     assert (none.rule, none.detail) == ("no_gpu_work", f"nsys says: “{NO_EVENTS}”")
     assert "in a process that nsys starts" in none.remedy
@@ -61,7 +61,7 @@ def test_a_program_without_cuda_is_told_from_one_that_lost_it() -> None:
     assert "os._exit" in lost.remedy
 
 
-def test_what_nsys_could_not_import_is_said_with_what_to_record_instead() -> None:
+def test_what_nsys_could_not_import_is_reported_with_what_to_record_instead() -> None:
     message = (
         "Error when processing events: ProcessEventsError (4005)\nstd::exception::what: LogicException\n"
         "[QuadDCommon::tag_message*] = Cannot find string for an exterior index\n"
@@ -79,7 +79,7 @@ def test_cuda_that_was_not_traced_is_not_a_program_without_a_gpu() -> None:
     missing = {"kernels": "CUDA tracing was off (nsys profile --trace=cuda)"}
     profile = Profile({}, missing, Environment(collector="nsys"))
     assert only(profile).detail == "CUDA tracing was off (nsys profile --trace=cuda)."
-    assert told(profile).startswith("GPU work was not recorded. CUDA tracing was off")
+    assert verdict_text(profile).startswith("GPU work was not recorded. CUDA tracing was off")
 
 
 def test_next_to_no_work_is_not_a_busy_gpu() -> None:
@@ -87,7 +87,9 @@ def test_next_to_no_work_is_not_a_busy_gpu() -> None:
     profile = draw(f"cpu  A{'.' * 200}C{'.' * 200}S\ns7   .{'.' * 201}M")
     finding = only(profile)
     assert finding.detail == "The only GPU work in the capture: 1 copy or memset (1.000 µs), with 3 CUDA calls."
-    assert told(profile).startswith(f"No kernel was recorded. {finding.detail} First: record the part of the program")
+    assert verdict_text(profile).startswith(
+        f"No kernel was recorded. {finding.detail} First: record the part of the program"
+    )
     report = build_report(profile, "x")
     assert [each.rule for each in report.findings if each.severity == "advice"] == []
     # a program that copies for most of its time is none
@@ -95,11 +97,11 @@ def test_next_to_no_work_is_not_a_busy_gpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("h100_exit_now", f"GPU work was not saved. nsys says: “{NOT_ALL}” 3 CUDA calls were recorded"),
         ("h100_cpu_only", f"GPU work was not recorded. nsys says: “{NOT_STARTED}”"),
     ],
 )
-def test_what_a_real_nsys_says_is_the_sentence(recorded: Recorded, name: str, said: str) -> None:
-    assert told(recorded.profile(name)).startswith(said)
+def test_what_a_real_nsys_says_is_the_sentence(recorded: Recorded, name: str, expected: str) -> None:
+    assert verdict_text(recorded.profile(name)).startswith(expected)

@@ -27,9 +27,9 @@ bits = st.booleans()
 
 
 def work(name: str, *arguments: Any) -> OperatorWork:
-    found = operator_work(f"aten::{name}", *described(*arguments))
-    assert found is not None
-    return found
+    counted = operator_work(f"aten::{name}", *described(*arguments))
+    assert counted is not None
+    return counted
 
 
 def counted(name: str, *arguments: Any) -> tuple[int, Any]:
@@ -67,8 +67,8 @@ def test_products_of_matrices(batch: int, rows: int, inner: int, columns: int, d
 def test_products_in_eight_bits_give_the_type_that_is_asked_for(rows: int, inner: int, columns: int, kind: Any) -> None:
     left, right = (meta(*shape, dtype=torch.float8_e4m3fn) for shape in ((rows, inner), (inner, columns)))
     number = {torch.bfloat16: 15, torch.float32: 6}[kind]
-    found = work("_scaled_mm", left, right, meta(), meta(), None, None, number, False)
-    assert found == OperatorWork(
+    operator_work = work("_scaled_mm", left, right, meta(), meta(), None, None, number, False)
+    assert operator_work == OperatorWork(
         2 * rows * inner * columns, size(left, right, meta(rows, columns, dtype=kind)), True, "c10::Float8_e4m3fn"
     )
 
@@ -103,13 +103,13 @@ def test_gradients_of_convolutions(arguments: tuple[Any, ...], of_data: bool, of
     sizes = None if bias is None else list(bias.shape)
     given = (gradient, data, weight, sizes, *others, groups, mask)
     flop, results = counted("convolution_backward", *given)
-    found = work("convolution_backward", *given)
+    operator_work = work("convolution_backward", *given)
     # PyTorch's counter says that it leaves out groups: there the gradient of the weight counts for each
-    assert found.flop == flop or groups > 1
+    assert operator_work.flop == flop or groups > 1
     points = (data if others[3] else gradient).shape[2:].numel()
-    assert found.flop == (of_data + of_weight) * 2 * weight.numel() * data.shape[0] * points
+    assert operator_work.flop == (of_data + of_weight) * 2 * weight.numel() * data.shape[0] * points
     read = [gradient, *[weight] * of_data, *[data] * of_weight]
-    assert found.data_bytes == size(read, [result for result in results if result is not None])
+    assert operator_work.data_bytes == size(read, [result for result in results if result is not None])
 
 
 @st.composite
@@ -168,26 +168,26 @@ def test_a_causal_attention_does_no_more_than_its_mask_lets_through(queries: int
 
 def test_sequences_of_different_lengths_in_one_tensor_are_known_by_their_bytes_only() -> None:
     packed, ends = meta(40, 2, 8), meta(5, dtype=torch.int32)
-    found = work("_flash_attention_forward", packed, packed, packed, ends, ends, 16, 16, 0.0, True, False, None)
-    assert found[:2] == (None, size([packed] * 4, [ends] * 2) + 40 * 2 * 4)
+    operator_work = work("_flash_attention_forward", packed, packed, packed, ends, ends, 16, 16, 0.0, True, False, None)
+    assert operator_work[:2] == (None, size([packed] * 4, [ends] * 2) + 40 * 2 * 4)
 
 
 def test_what_strides_say_is_repeated_counts_once() -> None:
     texts = described(value(4, 6), value(4, 6), 1)
     for strides, elements in (([6, 1], 24), ([0, 1], 6), ([1, 0], 4), ([0, 0], 1), ([0], 24), (None, 24)):
-        found = operator_work("aten::add", *texts, written([strides, [6, 1], []]))
-        assert found == OperatorWork(None, 4 * (elements + 24 + 24), False, "float")
-    found = operator_work("aten::_softmax", *described(value(4, 6), -1, False), "[[0,1],[],[]]")
-    assert found is not None
-    assert found.data_bytes == 4 * (6 + 24)
+        work = operator_work("aten::add", *texts, written([strides, [6, 1], []]))
+        assert work == OperatorWork(None, 4 * (elements + 24 + 24), False, "float")
+    work = operator_work("aten::_softmax", *described(value(4, 6), -1, False), "[[0,1],[],[]]")
+    assert work is not None
+    assert work.data_bytes == 4 * (6 + 24)
 
 
 def test_a_mask_can_be_smaller_than_its_shape_so_bytes_are_not_known() -> None:
     query = meta(2, 3, 8, 4)
     bias = meta(1, 1, 8, 8).expand(2, 3, 8, 8)
-    found = work("_scaled_dot_product_efficient_attention", query, query, query, bias, False, 0.0, False, None)
-    assert found.flop == 2 * 2 * 3 * 64 * 8
-    assert found.data_bytes is None
+    counted = work("_scaled_dot_product_efficient_attention", query, query, query, bias, False, 0.0, False, None)
+    assert counted.flop == 2 * 2 * 3 * 64 * 8
+    assert counted.data_bytes is None
     texts = described(query, query, query, bias, False, 0.0, False, None)
     strides = written([[96, 32, 4, 1]] * 3 + [[0, 0, 8, 1]] + [[]] * 4)
     known = operator_work("aten::_scaled_dot_product_efficient_attention", *texts, strides)
@@ -219,11 +219,11 @@ def test_elementwise_arithmetic_gives_what_types_and_shapes_promise(
     if name in ("pow", "maximum") and torch.bool in (first, second):
         return
     extra = (1,) if name == "add" else ()
-    found = work(name, left, right, *extra)
+    operator_work = work(name, left, right, *extra)
     result = getattr(aten, name)(left, right)
     # a quotient of whole numbers is one with a point, and two kinds of halves become single precision
     assume(result.dtype in (first, second, torch.bool))
-    assert found[:2] == (None, size(left, right, result))
+    assert operator_work[:2] == (None, size(left, right, result))
 
 
 @pytest.mark.parametrize(
@@ -275,10 +275,10 @@ def called(name: str, *arguments: Any) -> Any:
 
 
 def moved(name: str, *arguments: Any, element: str = "") -> int | None:
-    found = operator_work(f"aten::{name}", *described(*arguments), element=element)
-    assert found is not None
-    assert found.flop is None
-    return found.data_bytes
+    work = operator_work(f"aten::{name}", *described(*arguments), element=element)
+    assert work is not None
+    assert work.flop is None
+    return work.data_bytes
 
 
 def test_what_only_writes_or_picks_does_not_read_all() -> None:
@@ -299,12 +299,12 @@ def test_results_that_are_much_smaller_do_not_count() -> None:
     data, weight, kept = value(4, 6), value(6), value(4, 1)
     assert moved("sum", data, [1], False, None) == size(data)
     assert moved("native_layer_norm", data, [6], weight, weight, 1e-5) == size(data, data, weight, weight)
-    found = moved("native_layer_norm_backward", data, data, [6], kept, kept, weight, weight, [True, True, True])
-    assert found == size([data] * 3, [kept] * 2, [weight] * 2)
+    moved_bytes = moved("native_layer_norm_backward", data, data, [6], kept, kept, weight, weight, [True, True, True])
+    assert moved_bytes == size([data] * 3, [kept] * 2, [weight] * 2)
     image, channels = value(2, 4, 3, 3), value(4)
     assert moved("native_group_norm", image, channels, channels, 2, 4, 9, 2, 1e-5) == size([image] * 2, [channels] * 2)
-    found = moved("native_batch_norm", image, *[channels] * 4, True, 0.1, 1e-5)
-    assert found == size([image] * 2, [channels] * 4)
+    moved_bytes = moved("native_batch_norm", image, *[channels] * 4, True, 0.1, 1e-5)
+    assert moved_bytes == size([image] * 2, [channels] * 4)
 
 
 def test_lists_of_tensors_are_summed_if_the_type_of_their_elements_is_known() -> None:
@@ -323,9 +323,9 @@ def test_lists_of_tensors_are_summed_if_the_type_of_their_elements_is_known() ->
 def test_where_arguments_have_different_elements_types_have_to_be_recorded() -> None:
     def bytes_of(name: str, *arguments: Any) -> int | None:
         shapes, _, inputs = described(*arguments)
-        found = operator_work(f"aten::{name}", shapes, "", inputs, element="float")
-        assert found is not None
-        return found.data_bytes
+        work = operator_work(f"aten::{name}", shapes, "", inputs, element="float")
+        assert work is not None
+        return work.data_bytes
 
     data, mask, index = value(4, 6), value(4, 6, dtype=torch.bool), torch.zeros(4, dtype=torch.int64)
     assert bytes_of("add", data, data, 1) == size([data] * 3)
@@ -398,17 +398,17 @@ def test_a_trace_gives_the_work_of_what_ran(tmp_path: Path) -> None:
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     columns = ["name", "shapes", "types", "inputs", "strides"]
     calls: Any = read(tmp_path / "trace.json").table("cpu_ops")[columns].astype("str").to_numpy().tolist()
-    found = {name: work for name, *texts in calls if (work := operator_work(name, *texts))}
-    assert found["aten::addmm"] == OperatorWork(2 * 8 * 16 * 32, size(data, weight, bias, product), True, "float")
+    works = {name: work for name, *texts in calls if (work := operator_work(name, *texts))}
+    assert works["aten::addmm"] == OperatorWork(2 * 8 * 16 * 32, size(data, weight, bias, product), True, "float")
     flop = 2 * taps.numel() * 2 * image_out.shape[2:].numel()
-    assert found["aten::convolution"] == OperatorWork(flop, size(image, taps, image_out), True, "float")
-    assert found["aten::sum"] == OperatorWork(None, size(product), False, "float")
-    assert found["aten::copy_"] == OperatorWork(None, size(data, half), False, "c10::BFloat16")
-    assert found["aten::mul"] == OperatorWork(None, size(half, half, more), False, "c10::BFloat16")
-    assert found["aten::native_layer_norm"] == OperatorWork(None, size(data, data, weight[:2]), False, "float")
+    assert works["aten::convolution"] == OperatorWork(flop, size(image, taps, image_out), True, "float")
+    assert works["aten::sum"] == OperatorWork(None, size(product), False, "float")
+    assert works["aten::copy_"] == OperatorWork(None, size(data, half), False, "c10::BFloat16")
+    assert works["aten::mul"] == OperatorWork(None, size(half, half, more), False, "c10::BFloat16")
+    assert works["aten::native_layer_norm"] == OperatorWork(None, size(data, data, weight[:2]), False, "float")
     # what is repeated is read once
-    assert found["aten::neg"] == OperatorWork(None, size(bias[:16], data), False, "float")
-    assert found["aten::_softmax"] == OperatorWork(None, size(data, data), False, "float")
+    assert works["aten::neg"] == OperatorWork(None, size(bias[:16], data), False, "float")
+    assert works["aten::_softmax"] == OperatorWork(None, size(data, data), False, "float")
 
 
 @pytest.mark.nightly
@@ -416,7 +416,7 @@ def test_the_program_for_a_gpu_host_runs_what_is_known(tmp_path: Path) -> None:
     trace(tmp_path / "trace.json", "cpu", scale=64)
     columns = ["name", "shapes", "types", "inputs", "strides"]
     calls: Any = read(tmp_path / "trace.json").table("cpu_ops")[columns].astype("str").drop_duplicates().to_numpy()
-    found = {name: work for name, *texts in calls.tolist() if (work := operator_work(name, *texts, element="float"))}
-    assert {"aten::mm", "aten::bmm", "aten::addmm", "aten::convolution_backward", "aten::cat"} <= found.keys()
-    assert {"aten::native_layer_norm_backward", "aten::_softmax", "aten::gelu", "aten::_foreach_add_"} <= found.keys()
-    assert all(work.is_product == (work.flop is not None) and work.data_bytes is not None for work in found.values())
+    works = {name: work for name, *texts in calls.tolist() if (work := operator_work(name, *texts, element="float"))}
+    assert {"aten::mm", "aten::bmm", "aten::addmm", "aten::convolution_backward", "aten::cat"} <= works.keys()
+    assert {"aten::native_layer_norm_backward", "aten::_softmax", "aten::gelu", "aten::_foreach_add_"} <= works.keys()
+    assert all(work.is_product == (work.flop is not None) and work.data_bytes is not None for work in works.values())

@@ -127,5 +127,5 @@ def test_options_give_what_nsys_printed_with_them(
 ) -> None:
     ((_, _, text),) = stats_texts(recorded.profile("everything"), selection)
     ours = text.splitlines()
-    assert [line for line in lines if not any(mine.startswith(line) for mine in ours)] == []
+    assert [line for line in lines if not any(each.startswith(line) for each in ours)] == []
     assert count in (None, len(ours))

@@ -71,19 +71,19 @@ def planted(verdicts: Verdicts) -> list[Verdict]:
 @pytest.mark.nightly
 def test_each_program_is_captured_and_timed(verdicts: Verdicts) -> None:
     recorded = CASES.keys() - UNRECORDED
-    assert {verdict.case.name for verdict in verdicts if verdict.said} == recorded
-    found = times(DATA)
-    assert found.keys() == recorded
-    assert {name: tuple(forms) for name, forms in found.items()} == {name: CASES[name].timed_forms for name in found}
+    assert {verdict.case.name for verdict in verdicts if verdict.diagnosis} == recorded
+    trials = times(DATA)
+    assert trials.keys() == recorded
+    assert {name: tuple(forms) for name, forms in trials.items()} == {name: CASES[name].timed_forms for name in trials}
 
 
 def test_captures_are_small_and_do_not_tell_of_the_machine() -> None:
     files, jobs = ([path for path in folder.rglob("*") if path.is_file()] for folder in (DATA, JOBS_DATA))
     assert max(sum(path.stat().st_size for path in stored) for stored in (files, jobs)) < 16e6
     files += jobs
-    told = (b"PYTHONPATH=", b"/home/", b"/root/", b"/work/")
+    private = (b"PYTHONPATH=", b"/home/", b"/root/", b"/work/")
     packed = [path for path in files if path.suffix == ".xz"]
-    assert [path.name for path in packed if any(word in lzma.decompress(path.read_bytes()) for word in told)] == []
+    assert [path.name for path in packed if any(word in lzma.decompress(path.read_bytes()) for word in private)] == []
 
 
 def test_what_is_kept_next_to_a_capture_is_what_was_compiled() -> None:
@@ -120,7 +120,9 @@ def test_healthy_programs_are_promised_nothing(verdicts: Verdicts, of_others: Ve
 
 
 def test_the_replay_gives_the_step_back(verdicts: Verdicts, of_others: Verdicts) -> None:
-    unexplained = sorted(abs(verdict.said.unexplained_pct) for verdict in (*verdicts, *of_others) if verdict.said)
+    unexplained = sorted(
+        abs(verdict.diagnosis.unexplained_pct) for verdict in (*verdicts, *of_others) if verdict.diagnosis
+    )
     assert unexplained[-1] <= 3
     assert unexplained[int(0.9 * len(unexplained))] <= 1
 
@@ -131,18 +133,18 @@ def test_a_step_without_the_profiler_is_near_the_measured_one(verdicts: Verdicts
 
 
 def test_causes_in_programs_of_others_are_named(of_others: Verdicts) -> None:
-    found = [verdict for verdict in of_others if not verdict.case.is_healthy]
-    assert len(found) == len(OTHERS) - 1
-    assert [verdict.case.name for verdict in found if not verdict.is_named] == [], table(of_others)
-    far = [verdict.case.name for verdict in found if not verdict.is_near(1.5)]
+    verdicts = [verdict for verdict in of_others if not verdict.case.is_healthy]
+    assert len(verdicts) == len(OTHERS) - 1
+    assert [verdict.case.name for verdict in verdicts if not verdict.is_named] == [], table(of_others)
+    far = [verdict.case.name for verdict in verdicts if not verdict.is_near(1.5)]
     assert far == [], table(of_others)
 
 
 @pytest.mark.nightly
 def test_programs_as_people_write_them_are_promised_the_step_that_they_got() -> None:
-    found = judged(list(PEOPLE.values()), DATA / "people")
-    assert [verdict.case.name for verdict in found if not verdict.is_named] == [], table(found)
-    factors = {verdict.case.name: (verdict.promised_ms or 0) / (verdict.fixed_ms or 1) for verdict in found}
+    verdicts = judged(list(PEOPLE.values()), DATA / "people")
+    assert [verdict.case.name for verdict in verdicts if not verdict.is_named] == [], table(verdicts)
+    factors = {verdict.case.name: (verdict.promised_ms or 0) / (verdict.fixed_ms or 1) for verdict in verdicts}
     far = [name for name, factor in factors.items() if not 1 / 1.5 <= factor <= 1.5]
     # the first batch of an epoch takes some time with workers that live on, too: 1.53
     assert far == ["epoch_workers"], factors
@@ -150,11 +152,11 @@ def test_programs_as_people_write_them_are_promised_the_step_that_they_got() -> 
 
 @pytest.mark.nightly
 def test_causes_in_ranks_are_named_with_the_rank(of_ranks: Verdicts) -> None:
-    found = [verdict for verdict in of_ranks if not verdict.case.is_healthy]
+    verdicts = [verdict for verdict in of_ranks if not verdict.case.is_healthy]
     assert len(of_ranks) == len(RANKS)
-    assert [verdict.case.name for verdict in found if not verdict.is_named] == [], table(of_ranks)
+    assert [verdict.case.name for verdict in verdicts if not verdict.is_named] == [], table(of_ranks)
     assert [verdict.case.name for verdict in of_ranks if verdict.false] == [], table(of_ranks)
-    assert [verdict.case.name for verdict in found if (verdict.factor or 1) > 2] == [*FAR_OF_RANKS], table(of_ranks)
+    assert [verdict.case.name for verdict in verdicts if (verdict.factor or 1) > 2] == [*FAR_OF_RANKS], table(of_ranks)
 
 
 JOBS_DATA = DATA.parent / "jobs"
@@ -171,14 +173,16 @@ def judged_jobs(*names: str) -> list[Verdict]:
     return judged(cases, JOBS_DATA)
 
 
-def check_jobs(found: list[Verdict]) -> None:
-    told = table(found)
-    assert [verdict.case.name for verdict in found if not verdict.said] == [], told
-    assert [verdict.case.name for verdict in planted(tuple(found)) if not verdict.is_named] == [], told
-    assert [verdict.case.name for verdict in planted(tuple(found)) if not (verdict.step_factor or 9) <= 1.5] == [], told
-    assert [verdict.case.name for verdict in found if verdict.false] == [], told
-    far = {verdict.case.name for verdict in planted(tuple(found)) if (verdict.factor or 9) > 1.5}
-    assert far == FAR_JOBS.keys() & {verdict.case.name for verdict in found}, told
+def check_jobs(verdicts: list[Verdict]) -> None:
+    text = table(verdicts)
+    assert [verdict.case.name for verdict in verdicts if not verdict.diagnosis] == [], text
+    assert [verdict.case.name for verdict in planted(tuple(verdicts)) if not verdict.is_named] == [], text
+    assert [verdict.case.name for verdict in planted(tuple(verdicts)) if not (verdict.step_factor or 9) <= 1.5] == [], (
+        text
+    )
+    assert [verdict.case.name for verdict in verdicts if verdict.false] == [], text
+    far = {verdict.case.name for verdict in planted(tuple(verdicts)) if (verdict.factor or 9) > 1.5}
+    assert far == FAR_JOBS.keys() & {verdict.case.name for verdict in verdicts}, text
 
 
 def test_causes_in_jobs_of_four_ranks_are_named() -> None:
@@ -202,8 +206,8 @@ def test_the_first_ten_steps_of_distributed_data_parallel_are_no_steady_part(
 def test_the_gain_of_a_rank_that_comes_late_is_what_it_is_late(of_ranks: Verdicts) -> None:
     (late,) = (verdict for verdict in of_ranks if verdict.case.name == "late_joiner")
     assert late.first
-    assert late.said
-    gain_ms = (late.first.gain_pct or 0) / 100 * late.said.unprofiled_ms
+    assert late.diagnosis
+    gain_ms = (late.first.gain_pct or 0) / 100 * late.diagnosis.unprofiled_ms
     assert 2_600 < gain_ms < 3_000
 
 
@@ -221,22 +225,22 @@ def test_reductions_of_each_backward_pass_are_repeated_if_only_their_sum_is_used
     names = kernels["name"].astype("str").mask(left_out, "plain").astype("category")
     summed = replace(profile, tables={**profile.tables, "kernels": kernels.assign(name=names)})
     scene = Scene(Timeline(summed))
-    found = unneeded_reductions(scene)
-    assert found.passes == 4
+    unneeded = unneeded_reductions(scene)
+    assert unneeded.passes == 4
     # three of four, but for a bucket of a broken update at either end
     reductions = scene.graph.work.group >= 0
-    assert 0.6 < len(found.reductions) / reductions.sum() <= 0.75
+    assert 0.6 < len(unneeded.reductions) / reductions.sum() <= 0.75
 
 
 def test_what_only_brings_gradients_to_buckets_and_back_is_unneeded_too(capture_file: Callable[[str], Path]) -> None:
     """Four passes per update of two ranks, on two H200, with 96 parameters in 13 buckets."""
     timeline = Timeline(read(capture_file("accumulation")))
     scene = Scene(timeline)
-    found = unneeded_reductions(scene)
-    assert found.passes == 4
-    updates = len(found.reductions) / (3 * 13)
+    unneeded = unneeded_reductions(scene)
+    assert unneeded.passes == 4
+    updates = len(unneeded.reductions) / (3 * 13)
     assert updates == int(updates) >= 4
-    assert len(found.copies) == updates * 3 * 2 * 96
+    assert len(unneeded.copies) == updates * 3 * 2 * 96
     # the CPU limits these ranks: only with the launches, something is gained
     assert "repeated_reduction" in {gain.remedy.rule for gain in simulate(timeline).gains}
 
@@ -269,17 +273,17 @@ def test_a_worked_case_quotes_the_first_sentence_of_its_report(name: str, record
 
 @pytest.mark.parametrize("name", WORKED)
 def test_a_worked_case_gives_what_was_predicted_and_measured(name: str, of_others: Verdicts) -> None:
-    (found,) = (verdict for verdict in of_others if verdict.case.name == name)
-    assert found.first
-    predicted_ms, gain_pct = found.unprofiled_ms, found.first.gain_pct
+    (verdict,) = (verdict for verdict in of_others if verdict.case.name == name)
+    assert verdict.first
+    predicted_ms, gain_pct = verdict.unprofiled_ms, verdict.first.gain_pct
     assert predicted_ms
     assert gain_pct
     rows = {
         "predicted": (predicted_ms, predicted_ms * (1 - gain_pct / 100), gain_pct),
-        "measured": (found.bad_ms, found.fixed_ms, found.gain_pct),
+        "measured": (verdict.bad_ms, verdict.fixed_ms, verdict.gain_pct),
     }
     for word, (before, after, gain) in rows.items():
         steps = f"{number(before, 2)} ms | {number(after, 2)} ms"
         assert f"| {word} | {steps} | {number(gain, 1)} % |" in worked()[name]
-    gains = f"{number(gain_pct, 1)} % | {number(found.gain_pct, 1)} % |"
+    gains = f"{number(gain_pct, 1)} % | {number(verdict.gain_pct, 1)} % |"
     assert re.search(rf"^\| \[{name}\].*\| {re.escape(gains)}$", worked()[""], flags=re.MULTILINE)

@@ -17,13 +17,13 @@ WRITING = "import json; json.dump({}, open('results.json', 'w'))"
 
 
 def report_of(folder: Path, name: str = "train") -> Report:
-    (found,) = (path for path in (folder / "reports" / name).glob("2*/report.json"))
-    return Report.from_json(found.read_bytes())
+    (path,) = (path for path in (folder / "reports" / name).glob("2*/report.json"))
+    return Report.from_json(path.read_bytes())
 
 
 def finding(report: Report, rule: str) -> Finding:
-    (found,) = (found for found in report.findings if found.rule == rule)
-    return found
+    (only,) = (only for only in report.findings if only.rule == rule)
+    return only
 
 
 def shown(report: Report) -> dict[tuple[str, str, str], dict[Any, Any]]:
@@ -42,7 +42,7 @@ def test_what_the_program_wrote_is_in_its_report_and_stays_with_the_capture(
     assert rows["requests", "with the profiler", "vllm bench serve"]["rate_per_s"] == 3.5
     assert rows["time to first token", "with the profiler", "vllm bench serve"]["avg_ns"] == 12.5e6
     assert "answered more slowly" in " ".join(report.result("serving").notes)
-    assert not {"old_results", "results_not_attached"} & {found.rule for found in report.findings}
+    assert not {"old_results", "results_not_attached"} & {finding.rule for finding in report.findings}
     (folder,) = (tmp_path / "reports" / "train").glob("2*")
     for file in ("report.json", "report.html", "run.json", "capture/train.unprofiled.json"):
         assert SECRET not in (folder / file).read_text(encoding="utf-8")
@@ -77,14 +77,14 @@ def test_a_file_that_cannot_be_taken_is_a_finding(
     fake_nsys()
     run("profile", "--collector", "nsys", "--no-ncu", "--no-calibrate", "--attach", "results.json", script(code))
     report = report_of(tmp_path)
-    found = finding(report, "results_not_attached")
-    assert found.detail.startswith("Cannot attach results.json: ")
-    assert words in found.detail
-    assert str(tmp_path) not in found.detail
+    only = finding(report, "results_not_attached")
+    assert only.detail.startswith("Cannot attach results.json: ")
+    assert words in only.detail
+    assert str(tmp_path) not in only.detail
     assert not len(report.rows(SERVING))
 
 
-def test_a_file_that_was_there_before_is_said_to_be_of_another_run(
+def test_a_file_that_was_there_before_is_reported_as_of_another_run(
     run: Run, script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path
 ) -> None:
     fake_nsys()
@@ -109,17 +109,17 @@ def test_the_log_of_an_earlier_run_has_no_figures_of_this_one(
         options = ("--collector", "nsys", "--no-ncu", "--no-calibrate", "--attach", f"{name}.jsonl")
         run("profile", *options, "--reports", name, program)
         (file,) = (tmp_path / name / "train").glob("2*/report.json")
-        found = shown(Report.from_json(file.read_bytes()))
-        assert {key[1:] for key in found} == {(measured, "log of requests")}
+        figures = shown(Report.from_json(file.read_bytes()))
+        assert {key[1:] for key in figures} == {(measured, "log of requests")}
 
 
 def test_what_report_cannot_take_is_an_error(run: Run, capture_file: Callable[[str], Path], tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text('{"mean_ttft_ms": "3"}')
     capture = capture_file("gelu")
-    said = run("report", capture, "--attach", "r.json", expect=3).output
-    assert "Error: cannot attach r.json: its mean_ttft_ms is not a number of at least 0" in said
-    said = run("report", capture, "--attach", "absent.json", expect=3).output
-    assert "Error: cannot attach absent.json: No such file or directory" in said
+    output = run("report", capture, "--attach", "r.json", expect=3).output
+    assert "Error: cannot attach r.json: its mean_ttft_ms is not a number of at least 0" in output
+    output = run("report", capture, "--attach", "absent.json", expect=3).output
+    assert "Error: cannot attach absent.json: No such file or directory" in output
     other = capture_file("graph")
     assert "--attach takes one capture" in run("report", capture, other, "--attach", "r.json", expect=2).output
     run("report", capture, "-o", "made.json")

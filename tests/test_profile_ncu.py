@@ -119,7 +119,7 @@ def test_what_is_collected(fake_ncu: FakeNcu, tmp_path: Path, options: tuple[str
 
 
 @pytest.mark.nightly
-def test_what_was_replayed_is_said_as_it_was_chosen(fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path) -> None:
+def test_what_was_replayed_is_reported_as_it_was_chosen(fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path) -> None:
     fake_nsys()
     fake_ncu()
     _, report = profiled(tmp_path, "--collector", "nsys", "--ncu-coverage", "50")

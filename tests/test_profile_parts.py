@@ -51,8 +51,8 @@ def test_a_server_and_its_client_are_one_report(
     (row,) = report.rows(SERVING).to_dict("records")
     assert (row["rate_per_s"], row["measured"]) == (3.5, "with the profiler")
     assert "profiling server while client loads it" in result.stderr
-    found = {finding.rule: finding for finding in report.findings}
-    assert ("client_failed" in found) is (status == 3)
+    findings = {finding.rule: finding for finding in report.findings}
+    assert ("client_failed" in findings) is (status == 3)
     if status:
         assert "Error: the client client ended with exit status 3; the report covers" in result.stderr
     text = (folder / "report.json").read_text()

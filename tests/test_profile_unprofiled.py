@@ -41,9 +41,9 @@ def test_time_steps_stands_beside_the_prediction_and_stays_with_the_capture(
     *, run: Any, script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path
 ) -> None:
     fake_nsys(export="train/train.sqlite.xz")
-    said = run("profile", "--collector", "nsys", "--no-ncu", "--time-steps", script(_STEPS)).stderr
+    stderr = run("profile", "--collector", "nsys", "--no-ncu", "--time-steps", script(_STEPS)).stderr
     (folder,) = (path for path in (tmp_path / "reports" / "train").iterdir() if path.name != "latest")
-    assert "a typical overhead of the profiler is assumed: nvidia-smi is not on PATH" in said
+    assert "a typical overhead of the profiler is assumed: nvidia-smi is not on PATH" in stderr
     rows = replayed(folder / "report.json")
     assert 2e6 <= rows["timed_ns"] < 1e9
     assert rows["predicted_ns"] < rows["replayed_ns"]
@@ -67,7 +67,7 @@ def test_time_steps_stands_beside_the_prediction_and_stays_with_the_capture(
 def usual(
     script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[str, Report, dict[str, Any]]]:
-    """Profile a program as usual; return what was said, the report, and what is known about the run."""
+    """Profile a program as usual; return its stderr, the report, and what is known about the run."""
     fake_nsys(export="train/train.sqlite.xz")
     monkeypatch.chdir(tmp_path)
 
@@ -84,36 +84,40 @@ def usual(
 
 @pytest.mark.usefixtures("without_pages")
 def test_the_steps_of_a_quick_script_are_timed_without_being_asked(usual: Any) -> None:
-    said, report, known = usual(_STEPS)
-    stages = [said.index(stage) for stage in ("reading train", "timing train without a profiler", "looking for causes")]
+    stderr, report, run_facts = usual(_STEPS)
+    stages = [
+        stderr.index(stage) for stage in ("reading train", "timing train without a profiler", "looking for causes")
+    ]
     assert stages == sorted(stages)
-    assert known["stages_s"]["times"] > 0
+    assert run_facts["stages_s"]["times"] > 0
     assert 2e6 <= report.rows(REPLAY)["timed_ns"].iloc[0] < 1e9
     assert "steps_not_timed" not in {finding.rule for finding in report.findings}
 
 
 @pytest.mark.usefixtures("without_pages")
 def test_a_program_that_cannot_run_twice_has_a_finding(usual: Any) -> None:
-    _, report, known = usual("open('out', 'x').close()")
+    _, report, run_facts = usual("open('out', 'x').close()")
     (finding,) = (finding for finding in report.findings if finding.rule == "steps_not_timed")
     assert finding.severity == "info"
     assert finding.detail.startswith("In a run without the profiler, train ended with exit status 1. ")
-    assert not known["failed"]
+    assert not run_facts["failed"]
 
 
 @pytest.mark.usefixtures("without_pages")
 @pytest.mark.parametrize("option", ["--time-steps", "--quiet"])
-def test_that_other_ranges_were_timed_is_said_if_it_was_asked_for(usual: Any, option: str) -> None:
-    found = [each for each in usual(_STEPS.replace("iteration", "request"), option)[1].findings if "timed" in each.rule]
-    said = "consists of repetitions of iteration #, which the run without the profiler does not show"
-    assert [said in each.detail for each in found] == [True] * (option == "--time-steps")
+def test_that_other_ranges_were_timed_is_reported_if_it_was_asked_for(usual: Any, option: str) -> None:
+    findings = [
+        each for each in usual(_STEPS.replace("iteration", "request"), option)[1].findings if "timed" in each.rule
+    ]
+    reason = "consists of repetitions of iteration #, which the run without the profiler does not show"
+    assert [reason in each.detail for each in findings] == [True] * (option == "--time-steps")
 
 
 @pytest.mark.usefixtures("without_pages")
 def test_steps_are_not_timed_if_that_is_turned_off(usual: Any) -> None:
-    said, _, known = usual("open('out', 'x').close()", "--no-time-steps")
-    assert "without a profiler" not in said
-    assert "times" not in known["stages_s"]
+    stderr, _, run_facts = usual("open('out', 'x').close()", "--no-time-steps")
+    assert "without a profiler" not in stderr
+    assert "times" not in run_facts["stages_s"]
 
 
 PLAN = Plan(Program("train", "script", (sys.executable, "train.py")), "nsys", Path("reports"))
@@ -149,11 +153,11 @@ def timing(
 def test_the_run_without_a_profiler_is_short(
     stages_s: dict[str, float], timeout_s: float, expected_s: tuple[float, float] | None
 ) -> None:
-    said: list[str] = []
-    request = Request(timeout_s=timeout_s, progress=lambda text, **_: said.append(text))
+    messages: list[str] = []
+    request = Request(timeout_s=timeout_s, progress=lambda text, **_: messages.append(text))
     assert timing(request=request, stages_s=stages_s) == expected_s
     left_s = timeout_s - sum(stages_s.values())
-    assert said == (
+    assert messages == (
         [] if expected_s else [f"not timing train without a profiler: {left_s:.0f} s of --timeout are left"]
     )
     asked = replace(request, time_steps=True)
@@ -174,10 +178,10 @@ def test_a_program_that_takes_long_ends_after_some_steps(
     for name, seconds in {"_QUICK_S": 0.01, "_QUICK_SHARE": 0.0, "_STEPS_S": 0.2, "_STEPS": 0}.items():
         monkeypatch.setattr(profile, name, seconds)
     long = _STEPS.replace("range(5)", "range(500)")
-    said, report, known = usual(f"{long}\nopen('ended', 'a').write('once ')")
-    assert "timing train without a profiler: 0 s of its steps" in said
+    stderr, report, run_facts = usual(f"{long}\nopen('ended', 'a').write('once ')")
+    assert "timing train without a profiler: 0 s of its steps" in stderr
     assert report.rows(REPLAY)["timed_ns"].iloc[0] > 0
-    assert known["stages_s"]["times"] > 0
+    assert run_facts["stages_s"]["times"] > 0
     assert (tmp_path / "ended").read_text() == "once "
 
 
@@ -226,17 +230,19 @@ def test_step_times_of_a_workload_that_was_stopped_while_it_was_timed_are_a_repo
         raise OnlyTimed(failed, Measured(Benchmark((2e6, 3e6, 4e6), 20), {"dim": "64"}))
 
     monkeypatch.setattr(profile, "COLLECTORS", {"torch": stopped})
-    said = run("profile", "--stats", "true", "mlp", expect=1).stderr
+    stderr = run("profile", "--stats", "true", "mlp", expect=1).stderr
     (folder,) = (path for path in (tmp_path / "reports" / "mlp").iterdir() if path.name != "latest")
-    assert "mlp: step without a profiler 3.000 ms\nError: Nothing was profiled: the report has only step times." in said
-    assert f"Error: mlp was interrupted after 3 s; the report has only step times: reports/mlp/{folder.name}" in said
+    assert (
+        "mlp: step without a profiler 3.000 ms\nError: Nothing was profiled: the report has only step times." in stderr
+    )
+    assert f"Error: mlp was interrupted after 3 s; the report has only step times: reports/mlp/{folder.name}" in stderr
     report = Report.from_json((folder / "report.json").read_bytes())
     assert (report.benchmark, report.parameters) == (Benchmark((2e6, 3e6, 4e6), 20), {"dim": "64"})
     assert "nothing was profiled" in (folder / "report.html").read_text()
     assert json.loads((folder / "run.json").read_text())["failed"] is True
 
 
-def test_a_program_without_ranges_is_said_to_be_untimed(
+def test_a_program_without_ranges_is_reported_as_untimed(
     *, run: Any, script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path
 ) -> None:
     fake_nsys()

@@ -125,9 +125,9 @@ LOSSES = [2.0, 1.5, 1.2, 1.0]
 def test_results_are_compared_with_what_unchanged_runs_differ_in(
     unchanged: list[list[float]], changed: list[list[float]], numerics: str, verdict: str, detail: str
 ) -> None:
-    found = compare_outcomes(runs(*unchanged), runs(*changed), numerics)
-    assert found.verdict == verdict
-    assert found.detail.startswith(detail)
+    agreement = compare_outcomes(runs(*unchanged), runs(*changed), numerics)
+    assert agreement.verdict == verdict
+    assert agreement.detail.startswith(detail)
 
 
 def test_the_tolerance_of_each_process_begins_with_its_first_step() -> None:
@@ -152,9 +152,9 @@ def test_equal_values_are_equal_and_one_that_is_far_off_is_found(
     place %= len(values)
     largest = max(map(abs, values))
     off = [*values[:place], values[place] + factor * (largest or 1.0), *values[place + 1 :]]
-    found = compare_outcomes(runs(values, values), runs(off), PRECISION)
-    assert found.verdict == DIFFERENT
-    assert f"value {place + 1} of" in found.detail
+    agreement = compare_outcomes(runs(values, values), runs(off), PRECISION)
+    assert agreement.verdict == DIFFERENT
+    assert f"value {place + 1} of" in agreement.detail
 
 
 # -- switches ---------------------------------------------------------------------------------------------------------
@@ -236,13 +236,13 @@ def test_a_switch_counts_what_it_changed(
             "before": "import torch.utils.checkpoint",
             "call": parts["call"].replace("checkpoint(", "torch.utils.checkpoint.checkpoint("),
         }
-    found = attempt(program(**parts), Request(), named_switches(switches), tmp_path / "run")
-    assert found.failure == ""
-    assert dict(found.effects) == effects
-    (losses,) = found.values
+    outcome = attempt(program(**parts), Request(), named_switches(switches), tmp_path / "run")
+    assert outcome.failure == ""
+    assert dict(outcome.effects) == effects
+    (losses,) = outcome.values
     assert len(losses) == 6
     # the loss of each step ends with the optimizer's
-    assert found.times["path"].tolist()
+    assert outcome.times["path"].tolist()
 
 
 @pytest.mark.parametrize(("switch", "expected"), [("compile_graphs", [0, 2, 4, 6, 7]), ("compile", [])])
@@ -268,8 +268,8 @@ with torch.no_grad():
     model(torch.ones(2, 4))
 assert marks == {expected}, marks
 """
-    found = attempt(program(code=code), Request(), named_switches([switch]), tmp_path / "run")
-    assert (found.failure, dict(found.effects)) == ("", {switch: 1})
+    outcome = attempt(program(code=code), Request(), named_switches([switch]), tmp_path / "run")
+    assert (outcome.failure, dict(outcome.effects)) == ("", {switch: 1})
 
 
 def test_what_the_program_computes_is_the_same_each_time_and_with_a_switch_of_rounding(
@@ -288,7 +288,7 @@ def test_a_search_counts_what_switches_would_change_and_changes_nothing(
 ) -> None:
     names = ("fused_optimizer", "channels_last", "bf16", "tf32", "compile", "keep_cache", "sdpa", "loader_workers")
     # the search waits for a real import of torch
-    plain, found = (
+    plain, outcome = (
         attempt(
             program(before="torch.set_num_threads(1)", after="torch.cuda.empty_cache()", **python),
             Request(),
@@ -299,8 +299,8 @@ def test_a_search_counts_what_switches_would_change_and_changes_nothing(
         for number, (switches, python) in enumerate((((), {}), (names, {"python": sys.executable})))
     )
     effects = {"fused_optimizer": 1, "channels_last": 1, "bf16": 6, "tf32": 1, "compile": 1, "keep_cache": 6}
-    assert found.effects == effects
-    assert found.values == plain.values
+    assert outcome.effects == effects
+    assert outcome.values == plain.values
 
 
 FORMS = """
@@ -450,9 +450,9 @@ def test_attention_is_not_fused_where_tensors_are_overwritten(
 ) -> None:
     code = f"import torch\nq, k, v, state = (torch.randn(2, 8, 8) for _ in range(4))\n{lines}\n"
     attention = "torch.softmax(q @ k, -1) @ v\n"
-    found = attempt(program(code=code + attention), Request(), named_switches(("sdpa",)), tmp_path / "run")
-    assert (found.failure, found.effects.get("sdpa", 0)) == ("", 0)
-    assert "overwritten" in found.why["sdpa"]
+    outcome = attempt(program(code=code + attention), Request(), named_switches(("sdpa",)), tmp_path / "run")
+    assert (outcome.failure, outcome.effects.get("sdpa", 0)) == ("", 0)
+    assert "overwritten" in outcome.why["sdpa"]
 
 
 def test_attention_that_is_written_out_is_fused_and_nothing_else_is(
@@ -505,9 +505,9 @@ def test_losses_and_what_models_return_are_recorded(
         exec(f"{net}for _ in range(5):\n    {call}\n", {"torch": torch})
     outcomes.save()
     (path,) = tmp_path.glob("*.outcome")
-    found = json.loads(path.read_text())
-    assert [len(found[name]) for name in ("losses", "outputs")] == [losses, outputs]
-    assert all(len(set(found[name])) <= 1 for name in ("losses", "outputs"))
+    facts = json.loads(path.read_text())
+    assert [len(facts[name]) for name in ("losses", "outputs")] == [losses, outputs]
+    assert all(len(set(facts[name])) <= 1 for name in ("losses", "outputs"))
 
 
 def test_a_flag_that_the_program_sets_itself_is_not_the_effect_of_a_switch(
@@ -519,8 +519,8 @@ def test_a_flag_that_the_program_sets_itself_is_not_the_effect_of_a_switch(
         (convolutions, 1, "the program turns it off for convolutions"),
     ):
         code = f"import torch\n{before}\n"
-        found = attempt(program(code=code), Request(), [SWITCH["tf32"]], tmp_path / "run")
-        assert (found.effects.get("tf32", 0), found.why["tf32"]) == (effects, why)
+        outcome = attempt(program(code=code), Request(), [SWITCH["tf32"]], tmp_path / "run")
+        assert (outcome.effects.get("tf32", 0), outcome.why["tf32"]) == (effects, why)
 
 
 def test_a_variable_that_is_set_already_has_no_effect(
@@ -531,8 +531,8 @@ def test_a_variable_that_is_set_already_has_no_effect(
     monkeypatch.setenv("XLA_FLAGS", f"--x {SWITCH['xla_overlap'].environment['XLA_FLAGS']}")
     switches = named_switches(("one_connection", "eager_loading", "expandable_segments", "xla_overlap"))
     code = "import os; print(os.environ['PYTORCH_CUDA_ALLOC_CONF'], end='')"
-    found = attempt(program(code=code), Request(), switches, tmp_path / "run")
-    assert (found.effects, found.why) == (
+    outcome = attempt(program(code=code), Request(), switches, tmp_path / "run")
+    assert (outcome.effects, outcome.why) == (
         {"one_connection": 0, "eager_loading": 1, "expandable_segments": 1, "xla_overlap": 0},
         {"one_connection": "is set already", "xla_overlap": "is set already"},
     )
@@ -550,8 +550,8 @@ else:
     for rank in "3012":
         subprocess.run([sys.executable, __file__], env={**os.environ, "RANK": rank}, check=True)
 """
-    found = attempt(program(code=code), Request(), (), tmp_path / "run")
-    assert found.values == ((0.0,), (1.0,), (2.0,), (3.0,))
+    outcome = attempt(program(code=code), Request(), (), tmp_path / "run")
+    assert outcome.values == ((0.0,), (1.0,), (2.0,), (3.0,))
 
 
 JOB = """
@@ -632,12 +632,12 @@ def test_a_run_ends_after_some_steps_and_keeps_what_it_computed(
     limit = RunLimit(steps=7, family="step (ends with AdamW.step)")
     switches = named_switches(("fused_optimizer", "keep_cache"))
     slow = program(code=SLOW_STEPS.format(sleep=0.001))
-    found = attempt(slow, Request(timeout_s=60), switches, tmp_path / "run", limit=limit)
-    assert found.failure == ""
-    losses, norms = found.values
+    outcome = attempt(slow, Request(timeout_s=60), switches, tmp_path / "run", limit=limit)
+    assert outcome.failure == ""
+    losses, norms = outcome.values
     assert len(losses) == len(norms) == 8
     # where the program has what was switched, also if a call takes two lines
-    lines = {name: [(Path(path).name, line) for path, line in places] for name, places in found.places.items()}
+    lines = {name: [(Path(path).name, line) for path, line in places] for name, places in outcome.places.items()}
     assert lines == {"fused_optimizer": [("train.py", 5)], "keep_cache": [("train.py", 10)]}
 
 
@@ -645,9 +645,9 @@ def test_a_run_without_a_known_step_ends_after_some_seconds_with_steps_that_can_
     program: Callable[..., Program], tmp_path: Path
 ) -> None:
     slow = program(code=SLOW_STEPS.format(sleep=0.01))
-    found = attempt(slow, Request(timeout_s=60), (), tmp_path / "run", limit=RunLimit(seconds=0.1))
-    assert (found.failure, found.timed_out) == ("", False)
-    assert found.times["instances"].max() >= 5
+    outcome = attempt(slow, Request(timeout_s=60), (), tmp_path / "run", limit=RunLimit(seconds=0.1))
+    assert (outcome.failure, outcome.timed_out) == ("", False)
+    assert outcome.times["instances"].max() >= 5
 
 
 @pytest.fixture
@@ -905,19 +905,19 @@ def test_a_function_that_is_named_is_jitted_and_what_it_returns_is_recorded_in_a
     assert "train.step" in plain.times["path"].tolist() or is_traced
 
 
-def test_a_function_of_a_module_is_jitted_and_arrays_that_it_returns_are_told_apart(
+def test_a_function_of_a_module_is_jitted_and_arrays_that_it_returns_are_distinguished(
     jax_program: Callable[..., Program], program: Callable[..., Program], tmp_path: Path
 ) -> None:
     jax_program()
-    found = []
+    attempts = []
     # of different lengths: a file of the same second and size is taken for the one that was compiled before
     for number, factor in enumerate(("0.9", "0.90", "0.800")):
         (tmp_path / "lib.py").write_text(f"import jax\ndef step(weights):\n    return weights * {factor}, 3\n")
         code = "import numpy as np\nfrom lib import step\nx = np.ones(4)\nfor _ in range(9): x, _ = step(x)\n"
         switches = [switch for word in ("jit=lib.step", "jit=lib.nothing") if (switch := jitted(word))] * (number > 0)
         functions = ["lib.step", "lib.nothing"]
-        found.append(attempt(program(code=code), Request(), switches, tmp_path / "run", functions=functions))
-    plain, same, other = found
+        attempts.append(attempt(program(code=code), Request(), switches, tmp_path / "run", functions=functions))
+    plain, same, other = attempts
     assert (same.effects, same.why) == (
         {"jit=lib.step": 1},
         {"jit=lib.nothing": "the program has no such function, or does not call it"},
@@ -937,18 +937,18 @@ def test_a_function_that_is_faster_when_jitted_is_proven_with_the_promise_of_its
     slow = jax_program("jax.IS_COMPILED or time.sleep(0.02)")
     advice = (finding("not_jitted", "JAX dispatches operations one by one in `step`", 90.0),)
     report = replace(plan.report, findings=advice)
-    found = prove(replace(plan, program=slow, report=report, switches=(switch,)), Request())
-    (proof,) = found.proofs
-    assert (proof.verdict, proof.results.verdict, found.step) == ("proven", EQUAL, "train.step")
+    proof_report = prove(replace(plan, program=slow, report=report, switches=(switch,)), Request())
+    (proof,) = proof_report.proofs
+    assert (proof.verdict, proof.results.verdict, proof_report.step) == ("proven", EQUAL, "train.step")
     assert proof.promised_ns == pytest.approx(0.1 * (proof.base_ns or 0.0))
     assert "@jax.jit" in proof.code
-    assert found.todo == ()
+    assert proof_report.todo == ()
     # without the name of the function
     (line,) = (plan.folder.parent / "proofs.jsonl").read_text().splitlines()
     assert json.loads(line)["switches"] == ["jit"]
     unnamed = prove(replace(plan, program=slow, report=report), Request())
     assert [each.remedy for each in unnamed.todo] == ["Do it. To measure that: --switch jit=MODULE.FUNCTION."]
-    patch = patch_of(found, Path.cwd())
+    patch = patch_of(proof_report, Path.cwd())
     assert patch.left_out == {"jit=train.step": "it is not certain which lines to edit"}
 
 
@@ -986,10 +986,10 @@ def test_a_switch_of_the_users_own_changes_the_program(
     switch = switch_of_file(path)
     assert (switch.name, switch.done, switch.numerics) == ("fewer", "A batch of 2 in place of 8", ROUNDING)
     net = "import torch\nnet = torch.nn.Linear(4, 4)\nwith torch.no_grad():\n    print(len(net(torch.ones(8, 4))))\n"
-    found = attempt(program(code=net), Request(), [switch], tmp_path / "run")
+    outcome = attempt(program(code=net), Request(), [switch], tmp_path / "run")
     assert (tmp_path / "run" / "run.log").read_text().strip().endswith("2")
-    assert found.effects.get("fewer", 0) == (1 if holds == "bool(CALLS)" else 0)
-    assert found.why == {"fewer": "its function `holds` says so"}
+    assert outcome.effects.get("fewer", 0) == (1 if holds == "bool(CALLS)" else 0)
+    assert outcome.why == {"fewer": "its function `holds` says so"}
 
 
 @pytest.mark.parametrize(
@@ -1001,7 +1001,7 @@ def test_a_switch_of_the_users_own_changes_the_program(
         ("", "pass", "wrong", "its function `holds` failed: NameError"),
     ],
 )
-def test_a_switch_of_the_users_own_that_fails_is_said_and_needs_no_torch(
+def test_a_switch_of_the_users_own_that_fails_is_reported_and_needs_no_torch(
     first: str,
     change: str,
     holds: str,
@@ -1014,13 +1014,13 @@ def test_a_switch_of_the_users_own_that_fails_is_said_and_needs_no_torch(
     path = tmp_path / "own.py"
     path.write_text(f"{first}\nMODULE = 'json'\ndef change(module): {change}\ndef holds(): return {holds}\n")
     switches = [switch_of_file(path), SWITCH["gc_freeze"]]
-    found = attempt(program(code="import json"), Request(), switches, tmp_path / "run")
-    assert (found.failure, found.why) == ("", {"own": why})
-    assert found.effects.get("own", 0) == ("says so" in why)
+    outcome = attempt(program(code="import json"), Request(), switches, tmp_path / "run")
+    assert (outcome.failure, outcome.why) == ("", {"own": why})
+    assert outcome.effects.get("own", 0) == ("says so" in why)
 
 
 def test_a_check_is_not_switched_and_does_not_end_early(program: Callable[..., Program], tmp_path: Path) -> None:
-    found = attempt(
+    outcome = attempt(
         program(code=""),
         Request(),
         named_switches(("tf32", "override_tf32")),
@@ -1028,7 +1028,7 @@ def test_a_check_is_not_switched_and_does_not_end_early(program: Callable[..., P
         limit=RunLimit(steps=1, family="x"),
         check='test "$NIGHTSIGHT_SWITCHES$NIGHTSIGHT_LIMIT$NIGHTSIGHT_PROOF$NVIDIA_TF32_OVERRIDE" = tf32',
     )
-    assert found.checked
+    assert outcome.checked
 
 
 @pytest.mark.parametrize(
@@ -1064,8 +1064,8 @@ def test_a_trap_is_seen_by_its_results(trap: Trap, program: Callable[..., Progra
     ]
     assert [run.failure for run in runs] == [""] * 3
     assert (trap.switch in runs[2].effects) == trap.has_effect
-    found = compare_outcomes([run.values for run in runs[:2]], [runs[2].values], SWITCH[trap.switch].numerics)
-    assert found.verdict in ((DIFFERENT, UNKNOWN) if trap.has_effect else (EQUAL,))
+    agreement = compare_outcomes([run.values for run in runs[:2]], [runs[2].values], SWITCH[trap.switch].numerics)
+    assert agreement.verdict in ((DIFFERENT, UNKNOWN) if trap.has_effect else (EQUAL,))
 
 
 # -- patches ----------------------------------------------------------------------------------------------------------
@@ -1209,8 +1209,8 @@ EMPTY = json.dumps(
 
 
 def test_workers_for_slow_items_make_steps_shorter_and_what_needs_an_edit_is_listed(plan: ProofPlan) -> None:
-    found = prove(replace(plan, rounds=1), Request())
-    workers, *others = found.proofs
+    proof = prove(replace(plan, rounds=1), Request())
+    workers, *others = proof.proofs
     assert workers.switches == ("loader_workers",)
     # of workers that the program does not have
     options = {each.switches: each.verdict for each in others}
@@ -1220,9 +1220,9 @@ def test_workers_for_slow_items_make_steps_shorter_and_what_needs_an_edit_is_lis
     assert workers.step_ns is not None
     assert workers.step_ns < workers.base_ns
     assert workers.promised_ns == pytest.approx(0.4 * workers.base_ns)
-    assert [each.rule for each in found.todo] == ["wait"]
-    assert found.step == "step (ends with SGD.step)"
-    text = "\n".join(proof_lines(found, width=100))
+    assert [each.rule for each in proof.todo] == ["wait"]
+    assert proof.step == "step (ends with SGD.step)"
+    text = "\n".join(proof_lines(proof, width=100))
     assert "The CPU waits for the GPU in `log` (about \N{MINUS SIGN}20 %): Do it." in text
 
 
@@ -1239,8 +1239,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, .
         def run_once(
             _: object, __: object, chosen: Sequence[Switch], *___: object, is_search: bool, **____: object
         ) -> Attempt:
-            found = tuple(switch.name for switch in chosen)
-            switches = () if is_search else found
+            names = tuple(switch.name for switch in chosen)
+            switches = () if is_search else names
             of_set = steps.get("_".join(switches), steps["unchanged"])
             step_ms = of_set[ran.count(switches) % len(of_set)]
             ran.append(switches)
@@ -1250,7 +1250,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, .
                 conform("timed_ranges", pd.DataFrame([row])),
                 1.0,
                 ((2.0, loss),),
-                dict.fromkeys({*found} - {NO_DROPOUT.name}, 1),
+                dict.fromkeys({*names} - {NO_DROPOUT.name}, 1),
             )
 
         monkeypatch.setattr(workflow, "attempt", run_once)
@@ -1273,8 +1273,8 @@ def test_a_cause_whose_switches_change_nothing_needs_an_edit(
         finding("host_code", "The GPU waits for host code in `augment`"),
     )
     assert plan.report
-    found = prove(replace(plan, report=replace(plan.report, findings=advice)), Request())
-    assert [each.rule for each in found.todo] == ["allocation", "host_code"]
+    proof = prove(replace(plan, report=replace(plan.report, findings=advice)), Request())
+    assert [each.rule for each in proof.todo] == ["allocation", "host_code"]
 
 
 @pytest.mark.parametrize(("step_ms", "needs_edit"), [(11.0, True), (7.0, False)])
@@ -1288,15 +1288,15 @@ def test_what_pins_copies_is_tried_first_and_without_the_promise_of_copies_that_
         finding("pageable_copy", "Copies use pageable memory in `load` (Host-to-Device)", 62.0),
     )
     assert plan.report
-    found = prove(replace(plan, report=replace(plan.report, findings=advice)), Request())
-    pinning, products = found.proofs[:3], found.proofs[3:]
+    proof = prove(replace(plan, report=replace(plan.report, findings=advice)), Request())
+    pinning, products = proof.proofs[:3], proof.proofs[3:]
     assert {proof.switches for proof in pinning} == {(name,) for name in gained}
     assert {(proof.rule, proof.promised_ns, proof.verdict) for proof in pinning} == {("pageable_copy", None, "proven")}
     assert [proof.promised_ns for proof in products] == [pytest.approx(0.9 * 17e6, rel=0.01)] * len(products)
     # and no line that compares a promise
     lines = (plan.folder.parent / "proofs.jsonl").read_text().splitlines()
     assert {json.loads(line)["rule"] for line in lines} == {"tensor_cores"}
-    assert [each.rule for each in found.todo if each.rule == "pageable_copy"] == ["pageable_copy"] * needs_edit
+    assert [each.rule for each in proof.todo if each.rule == "pageable_copy"] == ["pageable_copy"] * needs_edit
 
 
 def named(plan: ProofPlan, *switches: str, rounds: int = 3) -> ProofPlan:
@@ -1308,27 +1308,27 @@ def test_what_is_faster_with_the_same_results_is_proven_and_stored(
 ) -> None:
     options = {name: [50.0] for name in ("persistent_workers", "prefetched_batches")}
     ran = measured(unchanged=[50.0, 50.0, 51.0, 49.0], loader_workers=[20.0, 20.5, 19.8], **options)
-    found = prove(plan, Request())
-    workers = found.proofs[0]
+    proof = prove(plan, Request())
+    workers = proof.proofs[0]
     assert (workers.verdict, workers.results.verdict, workers.rounds) == ("proven", EQUAL, 2)
     assert workers.error is not None
     assert workers.error < 0.1
     # one to warm up, then rounds in changing order, without what does not pay
     switches = [("loader_workers",), ("persistent_workers",), ("prefetched_batches",)]
     assert ran == [(), (), *switches, switches[0], ()]
-    text = "\n".join(proof_lines(found, width=100))
+    text = "\n".join(proof_lines(proof, width=100))
     assert "proven" in text
     assert "DataLoader(..., num_workers=8, persistent_workers=True)" in text
     stored = (plan.folder / "proof.json").read_bytes()
-    assert ProofReport.from_json(stored) == found
+    assert ProofReport.from_json(stored) == proof
     assert plan.report is not None
-    host_code, wait = with_proofs(plan.report, found).findings
+    host_code, wait = with_proofs(plan.report, proof).findings
     elsewhere = finding("host_code", "The GPU waits for host code in `augment`")
     renamed = replace(plan.report.findings[0], cause="in other words")
-    assert "Measured" in with_proofs(replace(plan.report, findings=(renamed,)), found).findings[0].detail
+    assert "Measured" in with_proofs(replace(plan.report, findings=(renamed,)), proof).findings[0].detail
     another = replace(plan.report, title="another", findings=(renamed,))
-    assert "Measured" not in with_proofs(another, found).findings[0].detail
-    two = with_proofs(replace(plan.report, findings=(*plan.report.findings, elsewhere)), found).findings
+    assert "Measured" not in with_proofs(another, proof).findings[0].detail
+    two = with_proofs(replace(plan.report, findings=(*plan.report.findings, elsewhere)), proof).findings
     assert ["Measured" in each.detail for each in two] == [True, False, False]
     assert (host_code.proof, wait.proof) == ("proven with loader_workers: \N{MINUS SIGN}60 %", "")
     expected = "Measured with `loader_workers`: 50.50 ms became 20.25 ms (predicted: 20.20 ms), results equal: proven."
@@ -1406,10 +1406,10 @@ def test_a_verdict_is_of_the_interval_and_of_the_results(
     measured: Callable[..., list[tuple[str, ...]]],
 ) -> None:
     measured({("tf32",): loss}, unchanged=[50.0, 50.1, 49.9], tf32=steps)
-    found = prove(named(plan, "tf32", rounds=rounds), Request())
-    (proof,) = found.proofs
+    proof_report = prove(named(plan, "tf32", rounds=rounds), Request())
+    (proof,) = proof_report.proofs
     assert proof.verdict == verdict
-    text = "\n".join(proof_lines(found))
+    text = "\n".join(proof_lines(proof_report))
     doubt = "results different (different since" if loss > 1 else "it ran in one round only"
     doubt = "its rounds vary too much" if rounds == 2 else doubt
     assert (f"tf32 is not proven: {doubt}" in text) == (verdict == "faster")
@@ -1424,13 +1424,15 @@ def test_of_several_switches_the_one_that_chance_favors_is_not_proven(
     idle = ("bf16", "channels_last", "fused_optimizer", "cudnn_benchmark", "sdpa", "gc_freeze")
     # all of them pay in the first round, and no more
     measured(unchanged=[50.0], **steps, **{name: [48.5, 51.5, 50.0] for name in idle})
-    found = prove(named(plan, "tf32", *idle), Request())
-    (among,) = (proof for proof in found.proofs if proof.switches == ("tf32",))
+    proof_report = prove(named(plan, "tf32", *idle), Request())
+    (among,) = (proof for proof in proof_report.proofs if proof.switches == ("tf32",))
     assert (alone.verdict, alone.rounds, among.verdict, among.rounds) == ("proven", 3, "faster", 6)
     assert alone.p is not None
     assert among.p is not None
     assert alone.p < 0.05 < among.p
-    assert "tf32 is not proven: with several switches, chance may explain the gain." in "\n".join(proof_lines(found))
+    assert "tf32 is not proven: with several switches, chance may explain the gain." in "\n".join(
+        proof_lines(proof_report)
+    )
 
 
 def test_switches_that_change_nothing_are_hardly_ever_proven(plan: ProofPlan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1445,9 +1447,9 @@ def test_switches_that_change_nothing_are_hardly_ever_proven(plan: ProofPlan, mo
     monkeypatch.setattr(workflow, "attempt", run_once)
     monkeypatch.setattr(workflow, "timed_step", lambda step_ns, _: (STEP, step_ns))
     idle = replace(plan, report=None, switches=switches, rounds=3, steps=20)
-    found = [prove(idle, Request()) for _ in range(60)]
+    proofs = [prove(idle, Request()) for _ in range(60)]
     # of 60; eleven without a correction for the number of switches
-    assert sum(report.best_proven is not None for report in found) <= 3
+    assert sum(report.best_proven is not None for report in proofs) <= 3
 
 
 def test_what_is_faster_each_time_runs_as_often_again_if_its_rounds_differ(
@@ -1468,11 +1470,14 @@ def test_what_compiles_runs_when_the_others_are_measured(
     plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]]
 ) -> None:
     ran = measured(unchanged=[50.0, 50.2, 49.9], tf32=[30.0, 30.2], compile=[40.0, 40.1], tf32_compile=[25.0, 25.1])
-    found = prove(named(plan, "compile", "tf32", rounds=2), Request())
+    proof_report = prove(named(plan, "compile", "tf32", rounds=2), Request())
     assert ran[:9] == [(), (), ("tf32",), ("tf32",), (), (), ("compile",), ("compile",), ()]
-    assert {proof.switches: proof.verdict for proof in found.proofs} == {("tf32",): "proven", ("compile",): "proven"}
-    assert found.best is not None
-    assert found.best.switches == ("tf32", "compile")
+    assert {proof.switches: proof.verdict for proof in proof_report.proofs} == {
+        ("tf32",): "proven",
+        ("compile",): "proven",
+    }
+    assert proof_report.best is not None
+    assert proof_report.best.switches == ("tf32", "compile")
 
 
 def test_a_run_is_expected_to_take_as_long_as_the_same_one_before(
@@ -1490,10 +1495,10 @@ def test_a_run_is_expected_to_take_as_long_as_the_same_one_before(
 
     monkeypatch.setattr(workflow, "attempt", takes_its_time)
     monkeypatch.setattr(f"{workflow.__name__}.time.monotonic", lambda: now_s)
-    found = prove(replace(named(plan, "compile", "compile_graphs", rounds=2), budget_s=151.0), Request())
+    proof_report = prove(replace(named(plan, "compile", "compile_graphs", rounds=2), budget_s=151.0), Request())
     # 20 s, 30 s of each, and 70 s for all three again; at 30 s each, there would be no time for them
     assert ran[2:] == [("compile",), ("compile_graphs",), ("compile",), ("compile_graphs",), ()]
-    assert [proof.rounds for proof in found.proofs] == [2, 2]
+    assert [proof.rounds for proof in proof_report.proofs] == [2, 2]
 
 
 def test_what_changes_nothing_costs_no_round_of_its_own(
@@ -1503,12 +1508,15 @@ def test_what_changes_nothing_costs_no_round_of_its_own(
     run_once: Callable[..., Attempt] = vars(workflow)["attempt"]
 
     def finds_nothing_for_tf32(*given: Any, **options: Any) -> Attempt:
-        found = run_once(*given, **options)
-        return replace(found, effects={name: count for name, count in found.effects.items() if name != "tf32"})
+        attempt = run_once(*given, **options)
+        return replace(attempt, effects={name: count for name, count in attempt.effects.items() if name != "tf32"})
 
     monkeypatch.setattr(workflow, "attempt", finds_nothing_for_tf32)
-    found = prove(named(plan, "compile", "tf32", rounds=2), Request())
-    assert {proof.switches: proof.verdict for proof in found.proofs} == {("tf32",): "no effect", ("compile",): "proven"}
+    proof_report = prove(named(plan, "compile", "tf32", rounds=2), Request())
+    assert {proof.switches: proof.verdict for proof in proof_report.proofs} == {
+        ("tf32",): "no effect",
+        ("compile",): "proven",
+    }
     # to warm up, and two rounds
     assert ran == [(), (), ("compile",), ("compile",), ()]
 
@@ -1536,19 +1544,19 @@ def test_the_best_set_has_what_pays_together_and_nothing_that_excludes_another(
         bf16_fused_optimizer=[18.0, 18.1],
         bf16_fused_optimizer_channels_last=[18.0, 18.1],
     )
-    found = prove(named(plan, "tf32", "bf16", "fused_optimizer", "channels_last"), Request())
-    assert found.best is not None
+    proof = prove(named(plan, "tf32", "bf16", "fused_optimizer", "channels_last"), Request())
+    assert proof.best is not None
     # TF32 makes no sense with autocast, and NHWC gains nothing more
-    assert found.best.switches == ("bf16", "fused_optimizer")
-    assert found.best.verdict == "proven"
-    assert "Together: bf16 + fused_optimizer: 50.00 ms -> 18.00 ms, proven" in "\n".join(proof_lines(found))
+    assert proof.best.switches == ("bf16", "fused_optimizer")
+    assert proof.best.verdict == "proven"
+    assert "Together: bf16 + fused_optimizer: 50.00 ms -> 18.00 ms, proven" in "\n".join(proof_lines(proof))
 
 
 def test_no_run_begins_after_the_budget(plan: ProofPlan, measured: Callable[..., list[tuple[str, ...]]]) -> None:
     ran = measured(unchanged=[50.0], tf32=[30.0])
-    found = prove(replace(named(plan, "tf32", rounds=5), budget_s=2.0), Request())
+    proof = prove(replace(named(plan, "tf32", rounds=5), budget_s=2.0), Request())
     assert len(ran) == 3
-    assert "1 of 5 rounds ran: the budget of 0.0333 min allows no more. Give more with --budget." in found.notes
+    assert "1 of 5 rounds ran: the budget of 0.0333 min allows no more. Give more with --budget." in proof.notes
 
 
 def test_a_budget_is_blamed_only_if_it_was_short_and_what_ran_before_a_failure_counts(
@@ -1560,8 +1568,8 @@ def test_a_budget_is_blamed_only_if_it_was_short_and_what_ran_before_a_failure_c
     run_once: Callable[..., Attempt] = vars(workflow)["attempt"]
 
     def fails_late(*given: Any, **options: Any) -> Attempt:
-        found = run_once(*given, **options)
-        return replace(found, failure="ended with exit status 1") if len(ran) == 6 else found
+        attempt = run_once(*given, **options)
+        return replace(attempt, failure="ended with exit status 1") if len(ran) == 6 else attempt
 
     monkeypatch.setattr(workflow, "attempt", fails_late)
     ran.clear()
@@ -1571,7 +1579,7 @@ def test_a_budget_is_blamed_only_if_it_was_short_and_what_ran_before_a_failure_c
 
 
 def test_a_check_that_rejects_is_believed_and_a_switch_without_effect_runs_once(plan: ProofPlan) -> None:
-    found = prove(
+    proof = prove(
         replace(
             plan,
             report=None,
@@ -1580,23 +1588,23 @@ def test_a_check_that_rejects_is_believed_and_a_switch_without_effect_runs_once(
         ),
         Request(),
     )
-    none, workers = found.proofs
+    none, workers = proof.proofs
     assert (none.switches, none.verdict, none.why) == (("channels_last",), "no effect", "nothing to change was found")
     assert none.rounds <= 1
     assert workers.results.verdict == DIFFERENT
     assert workers.verdict != "proven"
-    assert found.best is None
+    assert proof.best is None
 
 
-def test_a_program_that_fails_is_not_measured_and_one_that_a_switch_breaks_is_said(
+def test_a_program_that_fails_is_not_measured_and_one_that_a_switch_breaks_is_reported(
     plan: ProofPlan, program: Callable[..., Program]
 ) -> None:
     with pytest.raises(NotMeasured, match="train ended with exit status 3 without any change"):
         prove(replace(plan, program=program(code="raise SystemExit(3)")), Request())
     breaks = "import os, torch\nif os.environ['NIGHTSIGHT_SWITCHES']: raise SystemExit(4)\n"
     code = breaks + SLOW_ITEMS
-    found = prove(replace(plan, program=program(code=code), rounds=1), Request())
-    assert (found.proofs[0].verdict, found.proofs[0].why) == ("failed", "the program ended with exit status 4")
+    proof = prove(replace(plan, program=program(code=code), rounds=1), Request())
+    assert (proof.proofs[0].verdict, proof.proofs[0].why) == ("failed", "the program ended with exit status 4")
 
 
 def test_the_command_takes_the_latest_report_and_says_what_is_wrong(tmp_path: Path, run: Any) -> None:
@@ -1605,19 +1613,19 @@ def test_the_command_takes_the_latest_report_and_says_what_is_wrong(tmp_path: Pa
     assert "is not one of: tf32," in run("prove", "--switch", "nothing", "train.py", expect=2).stderr
     assert "Name a workload or script" in run("prove", expect=2).stderr
     (tmp_path / "tf32.py").write_text("MODULE = 'json'\ndef change(module): pass\ndef holds(): pass\n")
-    said = run("prove", "--switch", str(tmp_path / "tf32.py"), "train.py", expect=2).stderr
-    assert "two switches have the name tf32" in said
+    stderr = run("prove", "--switch", str(tmp_path / "tf32.py"), "train.py", expect=2).stderr
+    assert "two switches have the name tf32" in stderr
     (tmp_path / "other.json").write_text(EMPTY)
     (tmp_path / "run.py").write_text("")
-    said = run("prove", "--report", str(tmp_path / "other.json"), str(tmp_path / "run.py"), expect=2).stderr
-    assert "the report is of train, and the program is run" in said
+    stderr = run("prove", "--report", str(tmp_path / "other.json"), str(tmp_path / "run.py"), expect=2).stderr
+    assert "the report is of train, and the program is run" in stderr
     # switches that are named get the promises of the latest report, too
     latest = tmp_path / "reports" / "run" / "latest"
     latest.mkdir(parents=True)
     (latest / "report.json").write_text(EMPTY)
     options = ("--switch", "tf32", "--reports", str(tmp_path / "reports"))
-    said = run("prove", *options, str(tmp_path / "run.py"), expect=2).stderr
-    assert "the report is of train, and the program is run" in said
+    stderr = run("prove", *options, str(tmp_path / "run.py"), expect=2).stderr
+    assert "the report is of train, and the program is run" in stderr
 
 
 def test_promises_of_all_programs_are_compared_with_what_was_measured(tmp_path: Path, run: Any) -> None:

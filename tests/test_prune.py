@@ -174,7 +174,7 @@ def test_shared_files_free_nothing(week: list[Path], tmp_path: Path) -> None:
     assert done.freed_bytes == 10
 
 
-def test_runs_of_one_second_are_told_apart(tmp_path: Path) -> None:
+def test_runs_of_one_second_are_distinguished(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, NOW)]
     for number in (2, 10):
         runs.append(runs[0].with_name(f"{runs[0].name}-{number}"))
@@ -217,9 +217,9 @@ def test_the_command_says_what_it_frees(run: Any, tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     for days in range(3):
         write_run(reports, dt.datetime.now(dt.UTC) - (40 - days) * DAY, size=5_000_000)
-    said = run("prune", "--older-than", "30d", "--dry-run").output
-    assert said.count("would delete: reports/mlp/") == 2
-    assert "would free 10.00 MB of 2 runs" in said
+    output = run("prune", "--older-than", "30d", "--dry-run").output
+    assert output.count("would delete: reports/mlp/") == 2
+    assert "would free 10.00 MB of 2 runs" in output
     run("prune", "--older-than", "30d")
     assert len(list((reports / "mlp").iterdir())) == 2
     assert (reports / "index.html").exists()

@@ -105,25 +105,25 @@ def test_a_commit_that_was_not_pushed_is_pushed_later(run: Run, program: Path, t
     run("ci", "fetch", folder)
     append(folder, "1")
     git(program, "remote", "set-url", "origin", str(tmp_path / "nowhere"))
-    said = run("ci", "push", folder, expect=3)
-    assert "Error: cannot push to the branch nightsight-history: fatal: " in said.output
-    assert "permissions: contents: write" in said.output
+    done = run("ci", "push", folder, expect=3)
+    assert "Error: cannot push to the branch nightsight-history: fatal: " in done.output
+    assert "permissions: contents: write" in done.output
     git(program, "remote", "set-url", "origin", str(tmp_path / "remote.git"))
     assert run("ci", "push", folder).output == f"pushed: {BRANCH}\n"
     assert lines(tmp_path / "remote.git") == ["1"]
 
 
-def test_a_contradiction_is_said_and_nothing_lost(run: Run, program: Path, tmp_path: Path) -> None:
+def test_a_contradiction_is_reported_and_nothing_lost(run: Run, program: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         run("ci", "fetch", tmp_path / name)
         (tmp_path / name / "notes.txt").write_text(f"{name}\n")
     run("ci", "push", tmp_path / "a")
-    said = run("ci", "push", tmp_path / "b", expect=3)
+    done = run("ci", "push", tmp_path / "b", expect=3)
     assert (
         f"Error: new commits in {tmp_path / 'b'} conflict with commits that others pushed to {BRANCH}: CONFLICT"
-        in said.output
+        in done.output
     )
-    assert "Traceback" not in said.output
+    assert "Traceback" not in done.output
     assert (tmp_path / "b" / "notes.txt").read_text() == "b\n"
     assert git(tmp_path / "b", "status", "--porcelain") == ""
 
@@ -136,8 +136,8 @@ def test_a_push_that_is_refused_for_good_is_not_tried_again(run: Run, program: P
     hook.chmod(0o755)
     run("ci", "fetch", tmp_path / "a")
     append(tmp_path / "a", "1")
-    said = run("ci", "push", tmp_path / "a", expect=3)
-    assert "GH006: Protected branch" in said.output
+    done = run("ci", "push", tmp_path / "a", expect=3)
+    assert "GH006: Protected branch" in done.output
     assert (tmp_path / "tries").read_text().splitlines() == ["tried"]
 
 
@@ -155,9 +155,9 @@ def test_who_is_always_too_late_gives_up_with_the_command_to_go_on(
     monkeypatch.setattr(module, "_run", too_late)
     run("ci", "fetch", tmp_path / "a")
     append(tmp_path / "a", "1")
-    said = run("ci", "push", tmp_path / "a", expect=3)
-    assert "others pushed first in all 12 attempts" in said.output
-    assert f"nightsight ci push {tmp_path / 'a'}" in said.output
+    done = run("ci", "push", tmp_path / "a", expect=3)
+    assert "others pushed first in all 12 attempts" in done.output
+    assert f"nightsight ci push {tmp_path / 'a'}" in done.output
 
 
 def test_hooks_and_signatures_of_the_program_are_not_those_of_the_history(
@@ -198,10 +198,10 @@ def test_a_folder_with_something_in_it_is_left_alone(run: Run, program: Path) ->
         (("fetch", "history", "--remote", "upstream"), "Error: cannot fetch the branch nightsight-history: fatal: "),
     ],
 )
-def test_bad_input_is_said_in_one_line(run: Run, program: Path, arguments: tuple[str, ...], says: str) -> None:
-    said = run("ci", *arguments, expect=3).output
-    assert says in said
-    assert "Traceback" not in said
+def test_bad_input_is_reported_in_one_line(run: Run, program: Path, arguments: tuple[str, ...], says: str) -> None:
+    output = run("ci", *arguments, expect=3).output
+    assert says in output
+    assert "Traceback" not in output
 
 
 def test_outside_a_repository(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,8 +53,8 @@ def test_a_comment_is_written_once_and_then_edited(run: Run, tmp_path: Path, fak
     github = fake_gh(comments={"12": others})
     for text in (MLP, "<!-- nightsight:mlp -->\nmlp: unchanged\n"):
         (tmp_path / "mlp.md").write_text(text)
-        said = run("ci", "comment", "--number", 12, "mlp.md").output
-        assert said == "comment: https://github.com/owner/program/pull/12#issuecomment\n"
+        output = run("ci", "comment", "--number", 12, "mlp.md").output
+        assert output == "comment: https://github.com/owner/program/pull/12#issuecomment\n"
     assert github.bodies()[4:] == ["<!-- nightsight -->\n\nmlp: unchanged\n"]
     assert github.written() == [
         "POST repos/owner/program/issues/12/comments",
@@ -75,8 +75,8 @@ def test_several_workloads_are_one_comment(run: Run, tmp_path: Path, fake_gh: Ca
     fake_gh()
     (tmp_path / "a.md").write_text(MLP)
     (tmp_path / "b.md").write_text("<!-- nightsight:gelu -->\ngelu: unchanged\n")
-    said = run("ci", "comment", "--number", 12, "a.md", "b.md", "--dry-run").output
-    assert said == "<!-- nightsight -->\n\n**mlp: step time +4.1 %**\n\n| table |\n\ngelu: unchanged\n"
+    output = run("ci", "comment", "--number", 12, "a.md", "b.md", "--dry-run").output
+    assert output == "<!-- nightsight -->\n\n**mlp: step time +4.1 %**\n\n| table |\n\ngelu: unchanged\n"
 
 
 @given(st.lists(st.text(min_size=1, max_size=200).map(lambda text: text * 400), min_size=1, max_size=6))
@@ -89,7 +89,7 @@ def test_a_comment_always_fits(texts: list[str]) -> None:
     assert [f"Verdict {index}." in body for index in range(len(texts))] == [True] * len(texts)
 
 
-def test_what_fits_is_said_whole() -> None:
+def test_what_fits_is_shown_whole() -> None:
     short, long = CommentSection("a", "Short.\n\n| a | table |"), CommentSection("b", f"Long.\n\n{'| row |' * 10_000}")
     assert comment_text([short, long]) == (
         "<!-- nightsight -->\n\nShort.\n\n| a | table |\n\nLong.\n\nThe rest is in the report.\n"
@@ -133,9 +133,9 @@ def test_a_run_cannot_name_another_pull_request(
     }
     github = fake_gh(pulls=pulls)
     left_behind(tmp_path / "data", number)
-    said = run("ci", "comment", "--downloaded", "data", "--commit", HEAD, expect=3).output
-    assert says in said
-    assert "Traceback" not in said
+    output = run("ci", "comment", "--downloaded", "data", "--commit", HEAD, expect=3).output
+    assert says in output
+    assert "Traceback" not in output
     assert github.written() == []
     assert not list(tmp_path.rglob("harm"))
 
@@ -178,9 +178,9 @@ def rendered(tmp_path: Path, text: str) -> str:
     folder.mkdir()
     (folder / "number").write_text("12")
     (folder / "mlp.md").write_bytes(text.encode())
-    found = read_download(folder)
-    assert found
-    return found[1][0].text
+    download = read_download(folder)
+    assert download
+    return download[1][0].text
 
 
 @given(st.lists(st.text(max_size=100) | st.sampled_from(HOSTILE), min_size=1, max_size=4), st.integers(0, 3))
@@ -261,8 +261,8 @@ def test_too_much_of_another_run_is_refused(
 def test_another_run_that_left_nothing(run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub]) -> None:
     fake_gh()
     left_behind(tmp_path / "data").joinpath("mlp.md").unlink()
-    said = run("ci", "comment", "--downloaded", "data", "--commit", HEAD, expect=3).output
-    assert "the other run left no comparisons" in said
+    output = run("ci", "comment", "--downloaded", "data", "--commit", HEAD, expect=3).output
+    assert "the other run left no comparisons" in output
 
 
 @pytest.mark.parametrize(
@@ -277,23 +277,23 @@ def test_another_run_that_left_nothing(run: Run, tmp_path: Path, fake_gh: Callab
         (("--number", "99", "mlp.md"), 3, "GitHub refused to GET issues/99/comments"),
     ],
 )
-def test_bad_input_of_a_comment_is_said(
+def test_bad_input_of_a_comment_is_reported(
     run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub], *, arguments: tuple[str, ...], status: int, says: str
 ) -> None:
     fake_gh()
     (tmp_path / "mlp.md").write_text(MLP)
     left_behind(tmp_path / "data")
-    said = run("ci", "comment", *arguments, expect=status).output
-    assert says in said
-    assert "Traceback" not in said
+    output = run("ci", "comment", *arguments, expect=status).output
+    assert says in output
+    assert "Traceback" not in output
 
 
 def test_without_the_right_to_write(run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub]) -> None:
     fake_gh(may="read")
     (tmp_path / "mlp.md").write_text(MLP)
-    said = run("ci", "comment", "--number", 12, "mlp.md", expect=3).output
-    assert "GitHub refused to POST issues/12/comments: gh: Resource not accessible by integration (HTTP 403)" in said
-    assert "`permissions:` in the workflow" in said
+    output = run("ci", "comment", "--number", 12, "mlp.md", expect=3).output
+    assert "GitHub refused to POST issues/12/comments: gh: Resource not accessible by integration (HTTP 403)" in output
+    assert "`permissions:` in the workflow" in output
 
 
 def test_without_gh_or_its_token(
@@ -336,15 +336,15 @@ def event(**others: Any) -> dict[str, Any]:
     }
 
 
-def events(path: Path, *found: dict[str, Any]) -> Path:
-    path.write_text(json.dumps(document(*found)))
+def events(path: Path, *changes: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(document(*changes)))
     return path
 
 
-def document(*found: dict[str, Any], **others: Any) -> dict[str, Any]:
+def document(*changes: dict[str, Any], **others: Any) -> dict[str, Any]:
     track = {"machine": MACHINE, "workload": "mlp", "tested_since": "2026-09-01T02:00:00Z"}
     tracks = [{**track, "last": "2026-11-30T02:00:00Z"}]
-    return {"format": 1, "complete": True, "events": list(found), "tracks": tracks, **others}
+    return {"format": 1, "complete": True, "events": list(changes), "tracks": tracks, **others}
 
 
 def test_a_regression_is_one_issue_from_its_beginning_to_its_end(
@@ -374,8 +374,8 @@ def test_a_regression_is_one_issue_from_its_beginning_to_its_end(
 
 def test_what_was_nothing_before_comes_first() -> None:
     one, other = event()["changes"]
-    told = event(changes=[one, {**other, "name": "copy_ns", "change_pct": None}])
-    (issue,) = Regressions(document(told)).issues
+    change = event(changes=[one, {**other, "name": "copy_ns", "change_pct": None}])
+    (issue,) = Regressions(document(change)).issues
     rows = [line for line in issue.text.splitlines() if line.startswith("| mlp")]
     assert rows == [r"| mlp | copy\_ns | new |", r"| mlp | step\_ns | +4.1 % |"]
 
@@ -418,7 +418,7 @@ def test_what_is_no_regression_of_the_code_opens_no_issue(
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("fields", "says"),
     [
         ({"state": "ended"}, "further nights cannot show whether it recovers"),
         ({"state": "accepted"}, "it was accepted in the settings"),
@@ -428,11 +428,11 @@ def test_what_is_no_regression_of_the_code_opens_no_issue(
     ],
 )
 def test_an_issue_says_why_it_was_closed(
-    run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub], told: dict[str, str], says: str
+    run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub], fields: dict[str, str], says: str
 ) -> None:
     github, file = fake_gh(), tmp_path / "events.json"
     run("ci", "issues", events(file, event()))
-    assert run("ci", "issues", events(file, event(**told))).output.startswith("closed: ")
+    assert run("ci", "issues", events(file, event(**fields))).output.startswith("closed: ")
     assert f"**Closed**: {says}" in github.state["issues"][0]["body"]
     # it comes again: no second one, and it is not opened again
     assert run("ci", "issues", events(file, event())).output == ""
@@ -443,7 +443,7 @@ LATER = {"machine": MACHINE, "workload": "mlp", "tested_since": "2026-11-21T02:0
 
 
 @pytest.mark.parametrize(
-    ("found", "others", "says"),
+    ("changes", "others", "says"),
     [
         ([], {"tracks": [LATER]}, "it is older than the nights that are tested"),
         ([event(id="b", ids=["b", OWN])], {}, "it is part of another change now. mlp: step time"),
@@ -460,16 +460,16 @@ LATER = {"machine": MACHINE, "workload": "mlp", "tested_since": "2026-11-21T02:0
     ],
 )
 def test_an_issue_of_which_no_event_is_left_is_closed_with_the_reason(
-    run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub], *, found: list[Any], others: dict[str, Any], says: str
+    run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub], *, changes: list[Any], others: dict[str, Any], says: str
 ) -> None:
     github, file = fake_gh(), tmp_path / "events.json"
     # the other change is known already
     run("ci", "issues", events(file, event(), event(id="b")))
-    github.change(issues=[issue for issue in github.state["issues"] if len(found) or issue["number"] == 1])
-    file.write_text(json.dumps(document(*found, **others)))
-    said = run("ci", "issues", file).output
+    github.change(issues=[issue for issue in github.state["issues"] if len(changes) or issue["number"] == 1])
+    file.write_text(json.dumps(document(*changes, **others)))
+    output = run("ci", "issues", file).output
     issue = github.state["issues"][0]
-    assert (issue["state"], "closed: " in said) == (("closed", True) if says else ("open", False))
+    assert (issue["state"], "closed: " in output) == (("closed", True) if says else ("open", False))
     assert f"**Closed**: {says}" in issue["body"] if says else "**Closed**" not in issue["body"]
     assert "closed: " not in run("ci", "issues", file).output
 
@@ -480,9 +480,9 @@ def test_an_issue_is_closed_when_its_change_is_missing_for_a_week(
     github, file = fake_gh(), tmp_path / "events.json"
     run("ci", "issues", events(file, event()))
 
-    def night(day: int, *found: dict[str, Any]) -> str:
+    def night(day: int, *changes: dict[str, Any]) -> str:
         track = {"machine": MACHINE, "workload": "mlp", "tested_since": "", "last": f"2026-12-{day:02}T02:00:00Z"}
-        file.write_text(json.dumps(document(*found, tracks=[track])))
+        file.write_text(json.dumps(document(*changes, tracks=[track])))
         return str(run("ci", "issues", file).output)
 
     assert [night(day) for day in (1, 2, 7)] == [""] * 3
@@ -522,10 +522,10 @@ def test_a_change_beside_takes_no_issue_away(run: Run, tmp_path: Path, fake_gh: 
     run("ci", "issues", events(file, event(id="b", ids=["b", "a", "c"])))
     # the change turns out to be of the night before; in the night between, another workload changed, and one improved
     moved = event(id="a", ids=["a", "b"], sentence="mlp: moved")
-    beside = event(id="c", ids=["c", "b", "a"], workloads=["gelu"], sentence="gelu: slower")
+    elsewhere = event(id="c", ids=["c", "b", "a"], workloads=["gelu"], sentence="gelu: slower")
     better = event(id="d", ids=["d", "b", "a"], direction="faster")
-    said = run("ci", "issues", events(file, better, beside, moved)).output
-    assert [line.partition(":")[0] for line in said.splitlines()] == ["opened", "updated"]
+    output = run("ci", "issues", events(file, better, elsewhere, moved)).output
+    assert [line.partition(":")[0] for line in output.splitlines()] == ["opened", "updated"]
     assert [issue["body"].count("mlp: moved") for issue in github.state["issues"]] == [1, 0]
 
 
@@ -567,9 +567,9 @@ def test_issues_are_calm_over_many_nights(
     mlp, gelu = nights(140, factor, **facts), nights(140, workload="gelu", seed=5, **facts)
     happened = []
     for night in range(20, 140):
-        told = json.loads(as_json(trends(of(mlp[: night + 1], gelu[: night + 1]))))
-        found = Regressions(told)
-        for line in publish_issues(github, found.issues, ended=found.ended):
+        events_file = json.loads(as_json(trends(of(mlp[: night + 1], gelu[: night + 1]))))
+        regressions = Regressions(events_file)
+        for line in publish_issues(github, regressions.issues, ended=regressions.ended):
             word, _, address = line.partition(": ")
             happened += [(night, word, int(address.rpartition("/")[2]))] * (word != "updated")
     assert [(word, number) for _, word, number in happened] == [(word, number) for _, word, number in steps]
@@ -578,8 +578,8 @@ def test_issues_are_calm_over_many_nights(
 
 def test_issues_can_be_looked_at_first(run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub]) -> None:
     github = fake_gh()
-    said = run("ci", "issues", events(tmp_path / "events.json", event()), "--dry-run").output
-    assert said.startswith("open: Slower: mlp: step time +4.1 % since 2026-11-20\n")
+    output = run("ci", "issues", events(tmp_path / "events.json", event()), "--dry-run").output
+    assert output.startswith("open: Slower: mlp: step time +4.1 % since 2026-11-20\n")
     assert github.state["calls"] == []
 
 
@@ -598,19 +598,21 @@ def test_issues_can_be_looked_at_first(run: Run, tmp_path: Path, fake_gh: Callab
         ('{"format": 1, "complete": true, "tracks": [{"last": "yesterday"}], "events": []}', "lacks 'machine'"),
     ],
 )
-def test_bad_events_are_said(run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub], text: str, says: str) -> None:
+def test_bad_events_are_reported(
+    run: Run, tmp_path: Path, fake_gh: Callable[..., GitHub], text: str, says: str
+) -> None:
     fake_gh()
     (tmp_path / "events.json").write_text(text)
-    said = run("ci", "issues", "events.json", expect=2).output
-    assert says in said
-    assert "Traceback" not in said
+    output = run("ci", "issues", "events.json", expect=2).output
+    assert says in output
+    assert "Traceback" not in output
 
 
 @given(st.text(), st.text(), st.text())
 def test_nothing_in_an_event_is_markup(sentence: str, name: str, identity: str) -> None:
     change = {**event()["changes"][0], "name": f"{name}@all<b>|"}
-    told = event(sentence=f"{sentence}@all<b>", id=identity, changes=[change])
-    (issue,) = Regressions(document(told)).issues
+    regression = event(sentence=f"{sentence}@all<b>", id=identity, changes=[change])
+    (issue,) = Regressions(document(regression)).issues
     assert "@all" not in issue.text
     assert "<b>" not in issue.text
     assert "-->" not in issue.keys[0]

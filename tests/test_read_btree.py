@@ -64,10 +64,10 @@ def test_of_a_damaged_file_nothing_is_read_that_sqlite_refuses(changes: list[tup
             content[(page * 512 + place) % (len(content) - 512) + 512] = value
         path.write_bytes(content)
         try:
-            found = from_pages(path)
+            rows_read = from_pages(path)
         except Unusual:
             return
-        assert found == from_sqlite(path)
+        assert rows_read == from_sqlite(path)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def case(folder: Path, name: str) -> Path:
 def test_what_kineto_wrote_that_is_not_json_is_read_with_a_warning(tmp_path: Path, name: str, detail: str) -> None:
     profile = read(case(tmp_path, name))
     assert [len(profile.tables[table]) for table in ("kernels", "ranges")] == [30, 3]
-    (finding,) = (found for found in profile.findings if found.rule == "mended_json")
+    (finding,) = (finding for finding in profile.findings if finding.rule == "mended_json")
     assert finding.severity == "warning"
     assert finding.detail.startswith(detail)
 
@@ -128,7 +128,7 @@ def test_only_what_is_not_json_is_mended(tmp_path: Path) -> None:
     ],
     ids=["wrong", "mended and wrong", "cut", "cut in a name", "deep"],
 )
-def test_a_trace_that_is_cut_is_told_from_one_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+def test_a_trace_that_is_cut_is_distinguished_from_one_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "trace.json"
     path.write_text(text)
     assert refusal(path).message == f"trace.json {message}"

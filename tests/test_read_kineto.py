@@ -203,12 +203,12 @@ WITHOUT_PRIVATE = {
 def test_nothing_private_is_taken(path: Path) -> None:
     profile = read_kineto(path)
 
-    told = repr((profile.environment, profile.missing, profile.findings))
+    text = repr((profile.environment, profile.missing, profile.findings))
 
     # the others were made without anything private
     assert "private" in gzip.decompress(path.read_bytes()).decode() or path.name in WITHOUT_PRIVATE | SANITIZED
-    assert "private" not in told
-    assert "/tmp" not in told
+    assert "private" not in text
+    assert "/tmp" not in text
 
 
 def test_operators_of_the_backward_pass_name_the_thread_of_the_forward_pass(recorded: Recorded) -> None:
@@ -245,7 +245,7 @@ def test_calls_that_give_the_gpu_no_work_leave_its_tables_empty(tmp_path: Path) 
     assert [len(profile.tables[name]) for name in GPU_TABLES] == [0, 0]
 
 
-def test_processes_of_a_merged_trace_cannot_be_told_apart(tmp_path: Path) -> None:
+def test_processes_of_a_merged_trace_cannot_be_distinguished(tmp_path: Path) -> None:
     error = refusal(write(tmp_path, kernel(), call(), call(pid=46)))
 
     assert "2 processes" in error.message
@@ -363,16 +363,16 @@ def test_short_name_of_a_kernel(tmp_path: Path, name: str, short: str) -> None:
 
 @pytest.mark.parametrize("capture", ["train", "gelu", "ddp2"])
 def test_short_names_are_those_of_nsys(tmp_path: Path, recorded: Recorded, capture: str) -> None:
-    known = recorded.profile(capture).tables["kernels"][["name", "short_name"]].drop_duplicates()
-    events = [kernel(name=name) for name in known["name"]]
+    kernels = recorded.profile(capture).tables["kernels"][["name", "short_name"]].drop_duplicates()
+    events = [kernel(name=name) for name in kernels["name"]]
 
     ours = read_kineto(write(tmp_path, *events)).tables["kernels"]
 
-    assert list(ours["short_name"]) == list(known["short_name"])
+    assert list(ours["short_name"]) == list(kernels["short_name"])
 
 
 @pytest.mark.parametrize(
-    ("used", "said"),
+    ("used", "gpus"),
     [
         ((), "A, 2 × H"),
         ((0,), "A, 0 of 2 × H used"),
@@ -380,15 +380,15 @@ def test_short_names_are_those_of_nsys(tmp_path: Path, recorded: Recorded, captu
         ((0, 1, 2), "A, 2 × H"),
     ],
 )
-def test_gpus_are_counted_by_name_and_those_used_told_from_those_present(
-    tmp_path: Path, used: tuple[int, ...], said: str
+def test_gpus_are_counted_by_name_and_those_used_distinguished_from_those_present(
+    tmp_path: Path, used: tuple[int, ...], gpus: str
 ) -> None:
     rows = [{"id": n, "name": "H" if n else "A", "computeMajor": 9, "computeMinor": 0} for n in range(3)]
     events = [kernel(args={**ON_GPU, "device": n}) for n in used]
 
     profile = read_kineto(write(tmp_path, call(), *events, deviceProperties=rows))
 
-    assert profile.environment.gpu == said
+    assert profile.environment.gpu == gpus
     words = {n: "yes" if n in used else "no" if used else None for n in range(3)}
     assert dict(devices(Timeline(profile)).frame[["device", "used"]].itertuples(index=False)) == words
 
@@ -439,7 +439,7 @@ def test_events_that_are_all_there_twice_count_once(tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(table, twice.tables[name])
 
 
-def test_communication_that_is_not_in_the_trace_is_said(recorded: Recorded) -> None:
+def test_communication_that_is_not_in_the_trace_is_reported(recorded: Recorded) -> None:
     findings = recorded.profile("32_no_nccl_kernels.json").findings
     (finding,) = (finding for finding in findings if finding.rule == "no_communication")
     assert "ranks were recorded, but no communication kernel" in finding.detail
@@ -448,20 +448,20 @@ def test_communication_that_is_not_in_the_trace_is_said(recorded: Recorded) -> N
 
 @pytest.mark.parametrize("backend", ["gloo", "mpi"])
 def test_collectives_of_the_cpu_need_no_kernel(tmp_path: Path, backend: str) -> None:
-    told = {"Collective name": "allreduce", "In msg nelems": 10, "dtype": "Float", "Group size": 8}
-    said = call(cat="cpu_op", name="record_param_comms", args=told)
+    fields = {"Collective name": "allreduce", "In msg nelems": 10, "dtype": "Float", "Group size": 8}
+    collective = call(cat="cpu_op", name="record_param_comms", args=fields)
     info = {"backend": backend, "rank": 0, "world_size": 8}
-    assert read_kineto(write(tmp_path, call(), kernel(), said, distributedInfo=info)).findings == ()
+    assert read_kineto(write(tmp_path, call(), kernel(), collective, distributedInfo=info)).findings == ()
 
 
 def test_collectives_of_a_group_of_the_cpu_need_no_kernel_beside_one_of_gpus(tmp_path: Path) -> None:
-    told = {"Collective name": "broadcast", "Process Group Name": "7", "Group size": 8}
-    said = call(cat="cpu_op", name="record_param_comms", args=told)
+    fields = {"Collective name": "broadcast", "Process Group Name": "7", "Group size": 8}
+    collective = call(cat="cpu_op", name="record_param_comms", args=fields)
     groups = [{"pg_name": "0", "backend_config": "cuda:nccl"}, {"pg_name": "7", "backend_config": "cpu:gloo"}]
     info = {"backend": "nccl", "rank": 0, "world_size": 8, "pg_config": groups}
-    assert read_kineto(write(tmp_path, call(), kernel(), said, distributedInfo=info)).findings == ()
+    assert read_kineto(write(tmp_path, call(), kernel(), collective, distributedInfo=info)).findings == ()
     info["pg_config"] = groups[:1]
-    (finding,) = read_kineto(write(tmp_path, call(), kernel(), said, distributedInfo=info)).findings
+    (finding,) = read_kineto(write(tmp_path, call(), kernel(), collective, distributedInfo=info)).findings
     assert finding.rule == "no_communication"
 
 

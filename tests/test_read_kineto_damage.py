@@ -91,7 +91,7 @@ def test_wrong_types_are_refused(tmp_path: Path, event: object) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_one_odd_value_of_a_field_that_can_be_missing_is_unknown_and_said(
+def test_one_odd_value_of_a_field_that_can_be_missing_is_unknown_and_reported(
     tmp_path: Path, event: Event, field: str, column: str
 ) -> None:
     good = {**event, "args": {**ON_GPU, "grid": [4, 5, 6], "block": [1, 2, 3], "shared memory": 9, "bytes": 64}}
@@ -104,8 +104,8 @@ def test_one_odd_value_of_a_field_that_can_be_missing_is_unknown_and_said(
         0 if column in ("grid_x", "block_z", "context") else None,
         expected[column],
     ]
-    said = [finding for finding in profile.findings if finding.rule == "unreadable_fields"]
-    assert [f"'{field}' (1 x)" in finding.detail for finding in said] == [True]
+    findings = [finding for finding in profile.findings if finding.rule == "unreadable_fields"]
+    assert [f"'{field}' (1 x)" in finding.detail for finding in findings] == [True]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_one_odd_value_of_a_field_that_can_be_missing_is_unknown_and_said(
         ("Fwd thread id", [], "forward_thread"),
     ],
 )
-def test_an_odd_argument_of_an_operator_is_unknown_and_said(
+def test_an_odd_argument_of_an_operator_is_unknown_and_reported(
     tmp_path: Path, field: str, value: object, column: str
 ) -> None:
     event = call(cat="cpu_op", name="aten::mm")
@@ -152,7 +152,7 @@ def test_a_damaged_arrow_leads_nowhere(tmp_path: Path, damage: Event) -> None:
 
 
 @pytest.mark.parametrize("properties", [7, {}, [7], [{}], [{"id": 0, "name": 5, "computeMajor": 9, "computeMinor": 0}]])
-def test_wrong_device_properties_lose_no_event_and_are_said(tmp_path: Path, properties: object) -> None:
+def test_wrong_device_properties_lose_no_event_and_are_reported(tmp_path: Path, properties: object) -> None:
     profile = read_kineto(write(tmp_path, kernel(), deviceProperties=properties))
 
     assert len(profile.tables["kernels"]) == 1
@@ -160,7 +160,7 @@ def test_wrong_device_properties_lose_no_event_and_are_said(tmp_path: Path, prop
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "is empty"),
         (b" \n", "is empty"),
@@ -182,11 +182,11 @@ def test_wrong_device_properties_lose_no_event_and_are_said(tmp_path: Path, prop
         (b"\x1f\x8b\x08\x00 not deflate at all", "gzip"),
     ],
 )
-def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(content)
 
-    assert said in refusal(path).message
+    assert message in refusal(path).message
 
 
 def test_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

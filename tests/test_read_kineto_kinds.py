@@ -54,33 +54,33 @@ def made(profile: Profile) -> Report:
 
 
 def row(report: Report, result: str) -> Mapping[str, Any]:
-    (found,) = report.result(result).rows.to_dict("records")
-    return {str(name): value for name, value in found.items()}
+    (fields,) = report.result(result).rows.to_dict("records")
+    return {str(name): value for name, value in fields.items()}
 
 
 # -- ROCm -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said", [{"size": "2560"}, {"bytes": "2560"}, {"size": 2560}])
-def test_the_size_of_a_rocm_copy_is_in_the_call_that_launched_it(tmp_path: Path, said: Mapping[str, object]) -> None:
-    profile = read_kineto(write(tmp_path, rocm_copy(), hip_copy(**said)))
+@pytest.mark.parametrize("size", [{"size": "2560"}, {"bytes": "2560"}, {"size": 2560}])
+def test_the_size_of_a_rocm_copy_is_in_the_call_that_launched_it(tmp_path: Path, size: Mapping[str, object]) -> None:
+    profile = read_kineto(write(tmp_path, rocm_copy(), hip_copy(**size)))
 
     assert list(profile.tables["memory_ops"]["bytes"]) == [2560]
     assert row(made(profile), "memory_operations")["total_bytes"] == 2560
     assert profile.findings == ()
 
 
-@pytest.mark.parametrize("said", [{}, {"size": "0x9"}, {"size": "2560", "correlation": [5]}, {"size": "9" * 30}])
+@pytest.mark.parametrize("size", [{}, {"size": "0x9"}, {"size": "2560", "correlation": [5]}, {"size": "9" * 30}])
 def test_a_copy_whose_size_nobody_says_is_of_unknown_size_and_not_of_zero(
-    tmp_path: Path, said: Mapping[str, object]
+    tmp_path: Path, size: Mapping[str, object]
 ) -> None:
-    profile = read_kineto(write(tmp_path, rocm_copy(), hip_copy(**said)))
+    profile = read_kineto(write(tmp_path, rocm_copy(), hip_copy(**size)))
     report = made(profile)
 
     assert profile.tables["memory_ops"]["bytes"].isna().all()
-    found = row(report, "memory_operations")
-    assert found["count"] == 1
-    assert all(pd.isna(found[name]) for name in ("total_bytes", "avg_bytes", "rate_bytes_per_s"))
+    fields = row(report, "memory_operations")
+    assert fields["count"] == 1
+    assert all(pd.isna(fields[name]) for name in ("total_bytes", "avg_bytes", "rate_bytes_per_s"))
     assert pd.isna(row(report, "gpu_time")["copied_bytes"])
     assert report.result("copy_sizes").rows.empty
     (finding,) = [finding for finding in report.findings if finding.rule == "unknown_sizes"]
@@ -88,8 +88,8 @@ def test_a_copy_whose_size_nobody_says_is_of_unknown_size_and_not_of_zero(
 
 
 def test_one_unknown_size_makes_the_sum_unknown_and_leaves_the_classes_of_the_others(tmp_path: Path) -> None:
-    known = rocm_copy(ts=30.0, args={**ROCM_COPY, "correlation": 6, "bytes": 64})
-    report = made(read_kineto(write(tmp_path, rocm_copy(), known, hip_copy())))
+    sized = rocm_copy(ts=30.0, args={**ROCM_COPY, "correlation": 6, "bytes": 64})
+    report = made(read_kineto(write(tmp_path, rocm_copy(), sized, hip_copy())))
 
     assert pd.isna(row(report, "memory_operations")["total_bytes"])
     assert row(report, "copy_sizes")["total_bytes"] == 64
@@ -97,9 +97,9 @@ def test_one_unknown_size_makes_the_sum_unknown_and_leaves_the_classes_of_the_ot
 
 
 def test_a_gpu_event_without_arguments_ran_where_its_pid_and_tid_say(tmp_path: Path) -> None:
-    (found,) = read_kineto(write(tmp_path, kernel(pid=3, tid=11, args={}))).tables["kernels"].to_dict("records")
+    (row,) = read_kineto(write(tmp_path, kernel(pid=3, tid=11, args={}))).tables["kernels"].to_dict("records")
 
-    assert (found["device"], found["stream"]) == (3, 11)
+    assert (row["device"], row["stream"]) == (3, 11)
 
 
 def test_hip_calls_that_give_work_tell_a_gpu_that_was_not_recorded(tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ def test_a_trace_of_an_xpu_has_kernels_copies_and_calls(tmp_path: Path) -> None:
     profile = read_kineto(write(tmp_path, on_xpu(), copied, filled, *calls, driver))
 
     assert profile.findings == ()
-    (found,) = profile.tables["kernels"].to_dict("records")
-    assert (found["device"], found["stream"], found["context"], found["correlation"]) == (0, 3, 1, 5)
+    (fields,) = profile.tables["kernels"].to_dict("records")
+    assert (fields["device"], fields["stream"], fields["context"], fields["correlation"]) == (0, 3, 1, 5)
     operations = profile.tables["memory_ops"][["operation", "source_kind", "target_kind", "bytes"]]
     assert operations.to_numpy().tolist() == [
         ["Host-to-Device", "Pageable", "Device", 64],
@@ -169,8 +169,8 @@ def test_a_trace_of_an_xpu_has_kernels_copies_and_calls(tmp_path: Path) -> None:
 def test_calls_of_other_makers_are_calls(tmp_path: Path, category: str) -> None:
     profile = read_kineto(write(tmp_path, kernel(), call(cat=category, name="Launch")))
 
-    (found,) = profile.tables["api_calls"].to_dict("records")
-    assert (found["name"], found["layer"]) == ("Launch", "driver" if "driver" in category else "runtime")
+    (fields,) = profile.tables["api_calls"].to_dict("records")
+    assert (fields["name"], fields["layer"]) == ("Launch", "driver" if "driver" in category else "runtime")
     assert profile.tables["unread"].empty
     assert row(made(profile), "cuda_gpu_kern_sum")["instances"] == 1
 
@@ -179,8 +179,8 @@ def test_operations_of_an_mtia_accelerator_are_kernels(tmp_path: Path) -> None:
     operation = kernel(cat="mtia_ccp_events", name="fc_kernel", pid=2, tid=9, args={"correlation": 5})
     profile = read_kineto(write(tmp_path, operation, call(cat="mtia_runtime", name="launch")))
 
-    (found,) = profile.tables["kernels"].to_dict("records")
-    assert (found["name"], found["device"], found["stream"]) == ("fc_kernel", 2, 9)
+    (row,) = profile.tables["kernels"].to_dict("records")
+    assert (row["name"], row["device"], row["stream"]) == ("fc_kernel", 2, 9)
     assert Timeline(profile).operations.call.tolist() == [0]
 
 
@@ -213,7 +213,7 @@ def test_waits_and_the_records_that_they_wait_for_are_read(tmp_path: Path) -> No
     assert tables["unread"].empty
 
 
-def test_damaged_waits_are_said_once(tmp_path: Path) -> None:
+def test_damaged_waits_are_reported_once(tmp_path: Path) -> None:
     damaged = sync("Stream Sync", 7) | {"dur": -1}
     profile = read_kineto(write(tmp_path, kernel(), call(), damaged, sync("Stream Sync", 7, wait_on_stream="x")))
 
@@ -273,15 +273,15 @@ def test_sends_and_receives_tell_both_ranks(tmp_path: Path) -> None:
         kernel(),
     ]
     path = write(tmp_path, *events)
-    known, of_job = {"rank": 4, "world_size": 8}, {"rank": 2, "world_size": 3}
-    for told, places in ((known, [1, 1, -1]), (of_job, [2, 2, 2]), ({}, [-1] * 3)):
+    of_world, of_job = {"rank": 4, "world_size": 8}, {"rank": 2, "world_size": 3}
+    for info, places in ((of_world, [1, 1, -1]), (of_job, [2, 2, 2]), ({}, [-1] * 3)):
         document = json.loads(path.read_text())
-        path.write_text(json.dumps({**document, "distributedInfo": told}))
-        found = read_kineto(path).table("collectives")
-        assert found["peer"].tolist() == [2, 0, 0]
-        assert found["rank"].fillna(-1).tolist() == places
-        assert found["bytes"].tolist() == [2000, 0, 0]
-        assert found["received_bytes"].tolist() == [0, 2000, 2000]
+        path.write_text(json.dumps({**document, "distributedInfo": info}))
+        table = read_kineto(path).table("collectives")
+        assert table["peer"].tolist() == [2, 0, 0]
+        assert table["rank"].fillna(-1).tolist() == places
+        assert table["bytes"].tolist() == [2000, 0, 0]
+        assert table["received_bytes"].tolist() == [0, 2000, 2000]
 
 
 def test_a_trace_without_collectives_says_so(tmp_path: Path) -> None:
@@ -306,8 +306,8 @@ def test_ranges_on_the_gpu_are_those_that_kineto_projects(name: str) -> None:
     ranges = nested_ranges(timeline.profile)
     own, threads = np.append(owner, -1)[operations.call], timeline.profile.table("api_calls")["thread"].to_numpy()
     # Kineto counts for the innermost range only, and knows nothing of work that autograd launches on its own thread
-    mine = (own >= 0) & (ranges["thread"].to_numpy()[own] == threads[operations.call])
-    work = pd.DataFrame({"range": own, "start": operations.start, "end": operations.end})[mine]
+    is_own = (own >= 0) & (ranges["thread"].to_numpy()[own] == threads[operations.call])
+    work = pd.DataFrame({"range": own, "start": operations.start, "end": operations.end})[is_own]
     extent = work.groupby("range").agg(start=("start", "min"), end=("end", "max"))
     extent = extent.assign(name=ranges["name"].astype("str").to_numpy()[extent.index])
 
@@ -326,9 +326,9 @@ def test_a_device_that_does_not_say_its_capability_is_a_device(tmp_path: Path) -
     mtia = [{"id": 0, "name": "MTIA", "totalGlobalMem": 64}, {"id": 1}]
     profile = read_kineto(write(tmp_path, kernel(), deviceProperties=mtia))
 
-    found = profile.tables["devices"].to_dict("records")
-    assert [(one["device"], one["name"], one["compute_capability"]) for one in found] == [(0, "MTIA", ""), (1, "", "")]
-    assert (found[0]["memory_bytes"], pd.isna(found[0]["multiprocessors"])) == (64, True)
+    rows = profile.tables["devices"].to_dict("records")
+    assert [(one["device"], one["name"], one["compute_capability"]) for one in rows] == [(0, "MTIA", ""), (1, "", "")]
+    assert (rows[0]["memory_bytes"], pd.isna(rows[0]["multiprocessors"])) == (64, True)
     assert profile.findings == ()
 
 
@@ -343,9 +343,9 @@ def test_an_annotation_of_another_process_does_not_hide_whose_the_gpu_work_is(tm
 def test_gpu_work_is_of_the_process_whose_call_has_its_correlation_id(tmp_path: Path) -> None:
     calls = [call(pid=pid, args={"correlation": number}) for pid, number in ((44, 5), (46, 6))]
     kernels = [kernel(args={"device": 0, "stream": 7, "correlation": number}) for number in (6, 5, 7)]
-    found = read_kineto(write(tmp_path, *calls, *kernels)).tables["kernels"]["process"]
+    column = read_kineto(write(tmp_path, *calls, *kernels)).tables["kernels"]["process"]
 
-    assert [None if pd.isna(process) else process for process in found] == [46, 44, None]
+    assert [None if pd.isna(process) else process for process in column] == [46, 44, None]
 
 
 def test_gpu_work_that_two_processes_may_have_launched_is_refused(tmp_path: Path) -> None:
@@ -360,9 +360,9 @@ def test_memory_events_are_the_memory_usage_counted_from_what_was_there_before(t
     profile = read_kineto(write(tmp_path, kernel(), call(), *events))
     report = made(profile)
 
-    found = row(report, "memory_usage")
-    assert (found["peak_bytes"], found["end_bytes"]) == (1512, 512)
-    assert (found["allocations"], found["frees"], found["kind"]) == (2, 2, "Device")
+    fields = row(report, "memory_usage")
+    assert (fields["peak_bytes"], fields["end_bytes"]) == (1512, 512)
+    assert (fields["allocations"], fields["frees"], fields["kind"]) == (2, 2, "Device")
     assert report.result("memory_over_time").rows["bytes"].tolist() == [1512, 512, 768, 512]
     (note,) = report.result("memory_usage").notes
     assert note == "PyTorch had reserved at most 4.096 kB of device 0; tensors get their memory from that."
@@ -374,7 +374,7 @@ def test_instants_of_the_first_exporters_have_no_category(tmp_path: Path) -> Non
     assert len(read_kineto(write(tmp_path, kernel(), event)).tables["memory_usage"]) == 1
 
 
-def test_memory_of_the_cpu_is_told_from_that_of_a_gpu(tmp_path: Path) -> None:
+def test_memory_of_the_cpu_is_distinguished_from_that_of_a_gpu(tmp_path: Path) -> None:
     cpu = memory(10, 64, 64, **{"Device Id": -1, "Device Type": 0, "Total Reserved": 0})
     profile = read_kineto(write(tmp_path, kernel(), call(), cpu, memory(20, 512, 512)))
     report = made(profile)
@@ -391,8 +391,8 @@ def test_memory_of_the_cpu_is_told_from_that_of_a_gpu(tmp_path: Path) -> None:
     assert "4.096 kB of device 0" in note
 
 
-@pytest.mark.parametrize(("freed", "is_said"), [(60, True), (64, False)])
-def test_what_each_step_leaves_allocated_is_said(tmp_path: Path, freed: int, *, is_said: bool) -> None:
+@pytest.mark.parametrize(("freed", "is_leaking"), [(60, True), (64, False)])
+def test_what_each_step_leaves_allocated_is_reported(tmp_path: Path, freed: int, *, is_leaking: bool) -> None:
     events: list[Event] = []
     level = 1000
     for number in range(8):
@@ -405,13 +405,13 @@ def test_what_each_step_leaves_allocated_is_said(tmp_path: Path, freed: int, *, 
             events.append(memory(start + time, change, level))
     notes = made(read_kineto(write(tmp_path, *events))).result("memory_usage").notes
 
-    said = [note for note in notes if "Each repetition" in note]
+    leaks = [note for note in notes if "Each repetition" in note]
     assert [
-        note.startswith("Each repetition of 'ProfilerStep' leaves 4 B more allocated on device 0") for note in said
-    ] == ([True] if is_said else [])
+        note.startswith("Each repetition of 'ProfilerStep' leaves 4 B more allocated on device 0") for note in leaks
+    ] == ([True] if is_leaking else [])
 
 
-def test_memory_events_without_a_size_are_left_out_and_said(tmp_path: Path) -> None:
+def test_memory_events_without_a_size_are_left_out_and_reported(tmp_path: Path) -> None:
     profile = read_kineto(write(tmp_path, kernel(), memory(10, 512, 512), memory(20, 1, 1, Bytes=None)))
 
     assert len(profile.tables["memory_usage"]) == 1
@@ -426,9 +426,9 @@ def test_a_trace_without_memory_events_says_how_to_record_them(tmp_path: Path) -
 
 
 def test_a_step_that_had_not_begun_when_the_recording_ended_is_none(tmp_path: Path) -> None:
-    def step(number: int, **told: object) -> Event:
+    def step(number: int, **fields: object) -> Event:
         name = f"ProfilerStep#{number}"
-        return call(cat="user_annotation", name=name, ts=100 * number + 10, dur=90, args=told)
+        return call(cat="user_annotation", name=name, ts=100 * number + 10, dur=90, args=fields)
 
     ranges = read_kineto(write(tmp_path, step(0), step(1), step(2, finished=False))).table("ranges")
     assert ranges["name"].tolist() == ["ProfilerStep"] * 2

@@ -107,7 +107,7 @@ def test_any_numbers_are_read_in_any_locale(values: list[float], locale: Callabl
 # -- hostile files ----------------------------------------------------------------------------------------------------
 
 
-def test_an_error_saved_as_csv_is_said_without_its_paths(tmp_path: Path) -> None:
+def test_an_error_saved_as_csv_is_reported_without_its_paths(tmp_path: Path) -> None:
     path = tmp_path / "some.csv"
     path.write_text(
         "==PROF== Connected to process 7 (/home/me/train)\n==ERROR== ERR_NVGPUCTRPERM: see '/home/me/help'\n"
@@ -119,7 +119,7 @@ def test_an_error_saved_as_csv_is_said_without_its_paths(tmp_path: Path) -> None
     assert "root" in caught.value.hint
 
 
-def test_a_filter_that_matched_nothing_is_said(tmp_path: Path) -> None:
+def test_a_filter_that_matched_nothing_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "some.csv"
     path.write_bytes((ncu.DATA / "no_kernels_matched.log").read_bytes())
     with pytest.raises(CaptureError, match="No kernels were profiled") as caught:

@@ -55,8 +55,8 @@ def lines(recorded: Recorded) -> Profile:
 def value(profile: Profile, launch: int, metric: str, instance: str = "") -> float:
     metrics = profile.table("kernel_metrics")
     chosen = metrics[(metrics["launch"] == launch) & (metrics["metric"] == metric) & (metrics["instance"] == instance)]
-    (found,) = chosen["value"]
-    return float(found)
+    (single,) = chosen["value"]
+    return float(single)
 
 
 def test_tables_have_the_canonical_columns_and_types(measure: Profile, lines: Profile) -> None:
@@ -201,7 +201,7 @@ def test_code_of_ranges_and_graphs_is_not_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("name", "kinds"), [("graph", ["kernel"] * 2 + ["graph"] * 2), ("range", ["range"] * 3)])
-def test_ranges_and_graphs_are_told_from_kernels(recorded: Recorded, name: str, kinds: list[str]) -> None:
+def test_ranges_and_graphs_are_distinguished_from_kernels(recorded: Recorded, name: str, kinds: list[str]) -> None:
     launches = recorded.profile(f"{name}.ncu-rep").table("profiled_launches")
     assert list(launches["kind"]) == kinds
     whole = launches[launches["kind"] != "kernel"]
@@ -347,7 +347,7 @@ CASES = [
 ]
 
 
-def said(launch: dict[str, Any], folder: Path) -> Profile:
+def read_dumped(launch: dict[str, Any], folder: Path) -> Profile:
     """Read a report of which the module says this."""
     path = folder / "odd.ncu-rep"
     path.write_bytes(ncu.report(ncu.block(SESSION), RESULT))
@@ -360,7 +360,7 @@ def said(launch: dict[str, Any], folder: Path) -> Profile:
 @given(st.sampled_from(CASES))
 def test_whatever_the_module_says_is_read_or_refused(folder: Path, case: tuple[tuple[Any, ...], Any]) -> None:
     try:
-        devices = said(put(DUMPED, *case), folder).table("devices")
+        devices = read_dumped(put(DUMPED, *case), folder).table("devices")
     except CaptureError as error:
         assert error.message.startswith("odd.ncu-rep is damaged: ")
         assert case[0][0] in ("name", "function", "names", "counters", "code", "metrics")
@@ -373,10 +373,10 @@ def test_whatever_the_module_says_is_read_or_refused(folder: Path, case: tuple[t
     [(("name",), None), (("names",), 0), (("code", 0, 0), 1 << 63), (("counters", SAMPLES, 0, 1), 1 << 63)],
 )
 def test_what_cannot_be_is_damage(tmp_path: Path, place: tuple[Any, ...], other: Any) -> None:
-    (device,) = said(DUMPED, tmp_path).table("devices").to_dict("records")
+    (device,) = read_dumped(DUMPED, tmp_path).table("devices").to_dict("records")
     assert (device["name"], device["compute_capability"], device["multiprocessors"]) == ("H100", "9.0", 132)
     with pytest.raises(CaptureError, match=r"odd\.ncu-rep is damaged"):
-        said(put(DUMPED, place, other), tmp_path)
+        read_dumped(put(DUMPED, place, other), tmp_path)
 
 
 def test_a_launch_that_the_module_cannot_read_is_damage(capture_file: Callable[[str], Path]) -> None:

@@ -76,9 +76,9 @@ def test_every_table_has_the_gpu_of_the_machine(editable: Callable[..., Path]) -
         "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 0 WHERE rowid = 1",
     )
     tables = read_nsys(editable(*moved, name="everything")).tables
-    found = {name: table["device"].unique().tolist() for name, table in tables.items() if "device" in table}
+    devices = {name: table["device"].unique().tolist() for name, table in tables.items() if "device" in table}
     of_work = {"kernels", "memory_ops", "graph_launches", "syncs", "untimed"}
-    assert found == {name: [3] for name in of_work | {"memory_usage", "gpu_page_faults", "devices"}}
+    assert devices == {name: [3] for name in of_work | {"memory_usage", "gpu_page_faults", "devices"}}
     # NVIDIA's tables print CUDA's number
     assert {*tables["kernels"]["ordinal"], *tables["memory_ops"]["ordinal"]} == {0}
 
@@ -177,7 +177,7 @@ def test_what_an_old_export_does_not_say_is_not_made_up(editable: Callable[..., 
     assert profile.missing["ranges"].startswith("this export does not have them, and does not say")
 
 
-def test_names_that_are_missing_are_said(editable: Callable[..., Path]) -> None:
+def test_names_that_are_missing_are_reported(editable: Callable[..., Path]) -> None:
     kernel = "(SELECT demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1)"
     profile = read_nsys(editable(f"DELETE FROM StringIds WHERE id = {kernel}"))
     assert [finding.rule for finding in profile.findings] == ["damaged_names"]
@@ -207,7 +207,7 @@ def test_null_process_ids_are_kept_where_several_processes_use_cuda(editable: Ca
 
 @pytest.mark.parametrize("change", ["end = end + (1 << 44)", "start = start + (1 << 44), end = end + (1 << 44)"])
 @pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "NVTX_EVENTS"])
-def test_events_long_after_the_session_are_left_out_and_said(
+def test_events_long_after_the_session_are_left_out_and_reported(
     editable: Callable[..., Path], table: str, change: str
 ) -> None:
     row = f"SELECT MAX(rowid) FROM {table} WHERE end IS NOT NULL"
@@ -250,7 +250,7 @@ def test_tiled_captures_fit_their_session(capture_file: Callable[[str], Path], t
 @pytest.mark.parametrize(
     "change", ["end = start - 1", "end = NULL", "start = -5", "start = NULL", "end = 9223372036854775807"]
 )
-def test_impossible_times_are_left_out_and_said(editable: Callable[..., Path], change: str) -> None:
+def test_impossible_times_are_left_out_and_reported(editable: Callable[..., Path], change: str) -> None:
     unconstrained = [
         "CREATE TABLE copy AS SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL",
         "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",

@@ -122,10 +122,10 @@ def test_sizes_that_add_up_to_more_than_there_can_be_are_damage(damage: Damage) 
     more = f"INSERT INTO {MEMCPY} SELECT m.* FROM {MEMCPY} AS m, (WITH RECURSIVE c(i) AS "
     more += "(SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 300) SELECT i FROM c)"
     # what is there twice counts once
-    apart = f"UPDATE {MEMCPY} SET start = start + rowid, end = end + rowid"
+    statement = f"UPDATE {MEMCPY} SET start = start + rowid, end = end + rowid"
     assert read(damage(huge)).table("memory_ops")["bytes"].max() == 2**53 - 1
     with pytest.raises(CaptureError, match="the sizes of its memory_ops add up to more than there can be"):
-        read(damage(huge, more, apart))
+        read(damage(huge, more, statement))
 
 
 # -- tables without rows ----------------------------------------------------------------------------------------------
@@ -157,13 +157,13 @@ def eager(tmp_path: Path, capture_file: Callable[[str], Path]) -> Path:
 
 
 def test_tables_without_rows_are_as_if_they_were_not_there(eager: Path, tmp_path: Path) -> None:
-    found, lazy = read(eager), read(build(PICTURE, tmp_path / "lazy.sqlite", generation="2025"))
-    assert {name: len(table) for name, table in found.tables.items()} == {
+    profile, lazy = read(eager), read(build(PICTURE, tmp_path / "lazy.sqlite", generation="2025"))
+    assert {name: len(table) for name, table in profile.tables.items()} == {
         name: len(table) for name, table in lazy.tables.items()
     }
     # nobody may say that there were none where nothing was recorded
-    assert found.missing == lazy.missing
-    assert {"cpu_page_faults", "gpu_metrics", "memory_usage"} <= found.missing.keys()
+    assert profile.missing == lazy.missing
+    assert {"cpu_page_faults", "gpu_metrics", "memory_usage"} <= profile.missing.keys()
     everything(read(emptied(eager, *tables_of(eager))))
 
 
@@ -239,7 +239,7 @@ def test_a_locked_file_is_an_error_that_says_so(damage: Damage, mode: str) -> No
         f"start = {-LAST - 1}",
     ],
 )
-def test_rows_with_impossible_times_are_left_out_and_said(damage: Damage, table: str, change: str) -> None:
+def test_rows_with_impossible_times_are_left_out_and_reported(damage: Damage, table: str, change: str) -> None:
     total = len(_of(read(damage()), table))
     profile = read(damage(f"UPDATE {table} SET {change} WHERE rowid = 1"))
     assert len(_of(profile, table)) == total - 1
@@ -261,7 +261,7 @@ def test_a_mark_with_an_impossible_time_does_not_stretch_open_ranges(damage: Dam
 
 
 @pytest.mark.parametrize("start", [LAST, -5, 2**53, -LAST - 1])
-def test_a_mark_with_an_impossible_time_is_left_out_and_said(damage: Damage, start: int) -> None:
+def test_a_mark_with_an_impossible_time_is_left_out_and_reported(damage: Damage, start: int) -> None:
     profile = read(damage(f"UPDATE NVTX_EVENTS SET start = {start} WHERE {FIRST_MARK}"))
     assert profile.table("marks")["name"].tolist() == ["y"]
     assert profile.findings[0].title == "1 of 2 rows of NVTX_EVENTS (marks) were left out"
@@ -275,7 +275,7 @@ def test_an_end_of_a_mark_says_nothing(damage: Damage, end: int) -> None:
     assert profile.findings == ()
 
 
-def test_a_mark_of_no_thread_is_left_out_and_said_once(damage: Damage) -> None:
+def test_a_mark_of_no_thread_is_left_out_and_reported_once(damage: Damage) -> None:
     profile = read(damage(f"UPDATE NVTX_EVENTS SET globalTid = NULL WHERE {FIRST_MARK}"))
     assert profile.table("marks")["name"].tolist() == ["y"]
     assert [finding.rule for finding in profile.findings] == ["damaged_events"]
@@ -289,7 +289,7 @@ def test_a_category_that_nobody_named_is_its_number(damage: Damage, category: in
 
 
 @pytest.mark.parametrize(("column", "value"), [("bytes", -1), ("bytes", LAST), ("correlationId", LAST)])
-def test_sizes_and_ids_that_cannot_be_are_left_out_and_said(damage: Damage, column: str, value: int) -> None:
+def test_sizes_and_ids_that_cannot_be_are_left_out_and_reported(damage: Damage, column: str, value: int) -> None:
     profile = read(damage(f"UPDATE {MEMCPY} SET {column} = {value} WHERE rowid = 1"))
     assert everything(profile) >= {"damaged_events"}
     assert profile.table("memory_ops")["bytes"].sum() == 2048
@@ -339,14 +339,16 @@ def _moved(spans: list[tuple[int, int]]) -> list[str]:
         ([(0, 9), (9, 9)], 0),
     ],
 )
-def test_ranges_that_no_stack_can_hold_are_said(damage: Damage, spans: list[tuple[int, int]], crossing: int) -> None:
+def test_ranges_that_no_stack_can_hold_are_reported(
+    damage: Damage, spans: list[tuple[int, int]], crossing: int
+) -> None:
     profile = read(damage(*_moved(spans)))
     assert [finding.rule for finding in profile.findings] == ["crossing_ranges"] * crossing
     assert all(finding.title.startswith("1 of 2 ranges of NVTX_EVENTS cross") for finding in profile.findings)
 
 
 @pytest.mark.parametrize(
-    "apart",
+    "statement",
     [
         "UPDATE NVTX_EVENTS SET globalTid = globalTid + 1 WHERE rowid = 2",
         "UPDATE NVTX_EVENTS SET domainId = 7 WHERE rowid = 2",
@@ -356,11 +358,11 @@ def test_ranges_that_no_stack_can_hold_are_said(damage: Damage, spans: list[tupl
     ],
     ids=["thread", "domain", "start/end", "outer open", "inner open"],
 )
-def test_only_ranges_of_one_stack_cross(damage: Damage, apart: str) -> None:
-    assert read(damage(*_moved([(0, 9), (5, 15)]), apart)).findings == ()
+def test_only_ranges_of_one_stack_cross(damage: Damage, statement: str) -> None:
+    assert read(damage(*_moved([(0, 9), (5, 15)]), statement)).findings == ()
 
 
-def test_ranges_that_are_there_twice_are_said(damage: Damage) -> None:
+def test_ranges_that_are_there_twice_are_reported(damage: Damage) -> None:
     twice = "INSERT INTO NVTX_EVENTS SELECT * FROM NVTX_EVENTS WHERE eventType = 59"
     (finding,) = read(damage(twice)).findings
     assert (finding.rule, finding.title) == ("repeated_events", "2 rows of NVTX_EVENTS are duplicates")
@@ -371,8 +373,8 @@ def test_ranges_that_are_there_twice_are_said(damage: Damage) -> None:
 def test_crossing_is_found_as_by_brute_force(spans: list[tuple[int, int]]) -> None:
     pairs = sorted(((start, start + length) for start, length in spans), key=lambda span: (span[0], -span[1]))
     start, end = np.array([*pairs, (99, 100)], dtype=np.int64).T
-    found = any(one[0] < other[0] < one[1] < other[1] for one in pairs for other in pairs)
-    assert (nsys_nvtx._crossing(start, end) > 0) == found
+    is_crossing = any(one[0] < other[0] < one[1] < other[1] for one in pairs for other in pairs)
+    assert (nsys_nvtx._crossing(start, end) > 0) == is_crossing
 
 
 @examples(20, suppress=[HealthCheck.function_scoped_fixture])
@@ -400,7 +402,7 @@ def test_any_ranges_nest_without_losing_one(tmp_path: Path, spans: list[tuple[in
 # -- ids ------------------------------------------------------------------------------------------------------------
 
 
-def test_calls_with_the_same_id_are_said_and_add_no_work(damage: Damage) -> None:
+def test_calls_with_the_same_id_are_reported_and_add_no_work(damage: Damage) -> None:
     profile = read(damage(f"UPDATE {RUNTIME} SET correlationId = 1000 WHERE correlationId IN (1001, 1003)"))
     assert "ambiguous_calls" in everything(profile)
     assert profile.findings[0].title == f"2 calls in {RUNTIME} have the correlation id of another call"
@@ -421,7 +423,7 @@ def test_a_driver_call_may_have_the_id_of_its_runtime_call(damage: Damage) -> No
     assert read(damage(drawn_twice, drivers)).findings == ()
 
 
-def test_kernels_that_are_there_twice_are_said(damage: Damage) -> None:
+def test_kernels_that_are_there_twice_are_reported(damage: Damage) -> None:
     profile = read(damage(f"INSERT INTO {KERNEL} SELECT * FROM {KERNEL}"))
     assert "repeated_events" in everything(profile)
     assert profile.findings[0].title == f"3 rows of {KERNEL} are duplicates"
@@ -455,9 +457,9 @@ def test_kernels_with_one_id_are_a_graph_in_exports_that_do_not_tell(damage: Dam
 
 
 def test_kernels_of_a_graph_and_of_two_devices_may_share_an_id(damage: Damage) -> None:
-    told = f"ALTER TABLE {KERNEL} ADD COLUMN graphNodeId INTEGER"
-    assert read(damage(_ONE_ID, told, f"UPDATE {KERNEL} SET graphNodeId = rowid WHERE rowid <= 2")).findings == ()
-    assert read(damage(_ONE_ID, told, f"UPDATE {KERNEL} SET deviceId = 1 WHERE rowid = 2")).findings == ()
+    nodes = f"ALTER TABLE {KERNEL} ADD COLUMN graphNodeId INTEGER"
+    assert read(damage(_ONE_ID, nodes, f"UPDATE {KERNEL} SET graphNodeId = rowid WHERE rowid <= 2")).findings == ()
+    assert read(damage(_ONE_ID, nodes, f"UPDATE {KERNEL} SET deviceId = 1 WHERE rowid = 2")).findings == ()
 
 
 @pytest.mark.parametrize("factor", [1, 1000])

@@ -68,12 +68,12 @@ def test_memory_usage_of_a_real_capture(recorded: Recorded) -> None:
     assert table["kind"].value_counts().to_dict() == {"Device Static": 821, "Device": 40, "Pinned": 1}
 
 
-def test_deallocations_are_told_apart(edited: Callable[..., Profile]) -> None:
+def test_deallocations_are_distinguished(edited: Callable[..., Profile]) -> None:
     profile = edited("UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS SET memoryOperationType = 1 WHERE rowid <= 2")
     assert profile.table("memory_usage")["is_allocation"].tolist()[:3] == [False, False, True]
 
 
-def test_impossible_times_are_left_out_and_said(edited: Callable[..., Profile]) -> None:
+def test_impossible_times_are_left_out_and_reported(edited: Callable[..., Profile]) -> None:
     profile = edited("UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS SET start = 9223372036854775807 WHERE rowid = 1")
     assert len(profile.table("memory_usage")) == 861
     (finding,) = profile.findings

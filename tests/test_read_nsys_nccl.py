@@ -96,18 +96,20 @@ def test_a_send_and_its_receive_are_one_message(changed: Changed) -> None:
     statements = []
     # the real kernels of an all-reduce, as if one rank had sent to the other
     for name, which, peer in (("ncclSend", "MIN", 1), ("ncclRecv", "MAX", 0)):
-        said = json.dumps({"NCCL communicator ID": 7, "Message size [bytes]": BYTES, "Peer rank": peer})
+        payload = json.dumps({"NCCL communicator ID": 7, "Message size [bytes]": BYTES, "Peer rank": peer})
         where = f"jsonText LIKE '%communicator%' AND globalTid = {threads.format(which)}"
-        statements.append((f"UPDATE NVTX_EVENTS SET textId = NULL, text = ?, jsonText = ? WHERE {where}", (name, said)))
+        statements.append(
+            (f"UPDATE NVTX_EVENTS SET textId = NULL, text = ?, jsonText = ? WHERE {where}", (name, payload))
+        )
     profile = changed(*statements)
     calls = profile.table("collectives")
     assert calls.groupby("name", observed=True)["peer"].unique().map(list).to_dict() == {"send": [1], "recv": [0]}
     assert calls.groupby("name", observed=True)["received_bytes"].sum().to_dict() == {"send": 0, "recv": 15 * BYTES}
     timeline = Timeline(profile)
-    found = messages(communication(timeline))
-    assert len(found) == 15
-    assert set(found["bytes"]) == {BYTES}
-    assert found["sender"].nunique() == found["receiver"].nunique() == 1
+    table = messages(communication(timeline))
+    assert len(table) == 15
+    assert set(table["bytes"]) == {BYTES}
+    assert table["sender"].nunique() == table["receiver"].nunique() == 1
     (row,) = build_report(profile, "x").result("sends").rows.to_dict("records")
     assert (row["calls"], row["message_bytes"]) == (1, BYTES)
     # as long as its ranks were found to wait for each other
@@ -127,7 +129,7 @@ def test_calls_of_a_group_launch_the_kernel_that_soon_follows_them(gap_us: int, 
     assert (row["bytes"] == 2 * BYTES) == is_known
 
 
-def test_without_payloads_it_is_said_how_to_export_them(changed: Changed) -> None:
+def test_without_payloads_it_is_reported_how_to_export_them(changed: Changed) -> None:
     profile = changed(("UPDATE NVTX_EVENTS SET jsonText = NULL", ()))
     assert "collectives" not in profile.tables
     assert "--include-json=true" in profile.missing["collectives"]

@@ -211,8 +211,8 @@ def test_modules_by_path_leave_no_room_for_their_class(tmp_path: Path, generatio
 )
 def test_what_a_range_is_called(tmp_path: Path, given: tuple[str, str], expected: tuple[str, str, str] | None) -> None:
     profile = read(build(renamed([given], "nvtx  [a]\ncpu   L..\ns7    .a."), tmp_path / "x.sqlite", generation="2025"))
-    found = list(profile.table("ranges")[["domain", "name", "style"]].itertuples(index=False, name=None))
-    assert found == [expected] * (expected is not None)
+    names = list(profile.table("ranges")[["domain", "name", "style"]].itertuples(index=False, name=None))
+    assert names == [expected] * (expected is not None)
     assert "cpu_ops" not in profile.tables
     assert "--names shapes" in profile.missing["cpu_ops"]
 
@@ -244,8 +244,8 @@ def test_what_the_hook_says_of_its_cost_is_a_note(
     profile = draw("nvtx  [a]\nmark  x.y\ncpu   L..\ns7    .a.")
     marks = conform("marks", profile.table("marks").assign(name=[MARK.format(levels, calls), "mine"]))
     profile = replace(profile, tables={**profile.tables, "marks": marks})
-    found = read(build(profile, tmp_path / "x.sqlite", generation="2025"))
-    assert found.table("marks")["name"].tolist() == ["mine"]
-    (finding,) = found.findings
+    exported = read(build(profile, tmp_path / "x.sqlite", generation="2025"))
+    assert exported.table("marks")["name"].tolist() == ["mine"]
+    (finding,) = exported.findings
     assert (finding.severity, finding.title) == ("info", title)
     assert detail in finding.detail

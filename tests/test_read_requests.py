@@ -195,16 +195,16 @@ def test_figures_of_a_log_are_those_of_its_client(tmp_path: Path) -> None:
     table, _ = requests_of([read_request_events(path)])
     rows = figures_of(table, PROFILED_RUN).to_dict("records")
     assert {row["source"] for row in rows} == {"log of requests"}
-    found = {(row["metric"], row["statistic"]): row["value"] for row in rows}
-    assert found["requests", "count"] == 2
-    assert found["requests", "rate_per_s"] == pytest.approx(2 / 0.080)
-    assert found["output tokens", "rate_per_s"] == pytest.approx(7 / 0.080)
-    assert found["input tokens", "count"] == 150
-    assert found["failed requests", "count"] == 1
-    assert found["time to first token", "avg_ns"] == pytest.approx((31 + 10) / 2 * MS)
+    values = {(row["metric"], row["statistic"]): row["value"] for row in rows}
+    assert values["requests", "count"] == 2
+    assert values["requests", "rate_per_s"] == pytest.approx(2 / 0.080)
+    assert values["output tokens", "rate_per_s"] == pytest.approx(7 / 0.080)
+    assert values["input tokens", "count"] == 150
+    assert values["failed requests", "count"] == 1
+    assert values["time to first token", "avg_ns"] == pytest.approx((31 + 10) / 2 * MS)
     # the other one has no second token
-    assert found["time per output token", "med_ns"] == pytest.approx(49 / 5 * MS)
-    assert found["request latency", "p99_ns"] == pytest.approx((70 + 0.99 * 10) * MS)
+    assert values["time per output token", "med_ns"] == pytest.approx(49 / 5 * MS)
+    assert values["request latency", "p99_ns"] == pytest.approx((70 + 0.99 * 10) * MS)
 
 
 def test_figures_of_requests_without_an_end() -> None:

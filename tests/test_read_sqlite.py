@@ -31,10 +31,10 @@ def database(folder: Path, rows: Sequence[tuple[int, object]]) -> Database:
 def test_numbers_are_those_of_the_file(values: list[int | None], first: int, batch: int) -> None:
     rows = [(first + row, value) for row, value in enumerate(values)]
     with tempfile.TemporaryDirectory() as folder, patch.object(sqlite, "_BATCH_ROWS", batch):
-        found = database(Path(folder), rows).numbers("t", {"id": "id", "value": "value"})
-    assert found["id"].tolist() == [row for row, _ in rows]
-    assert [None if pd.isna(value) else value for value in found["value"]] == values
-    assert str(found["value"].dtype) == ("int64[pyarrow]" if None in values else "int64")
+        table = database(Path(folder), rows).numbers("t", {"id": "id", "value": "value"})
+    assert table["id"].tolist() == [row for row, _ in rows]
+    assert [None if pd.isna(value) else value for value in table["value"]] == values
+    assert str(table["value"].dtype) == ("int64[pyarrow]" if None in values else "int64")
 
 
 @pytest.mark.parametrize("batch", [1, 100])
@@ -58,6 +58,6 @@ def test_numbers_that_a_row_does_not_hold_are_read_by_sqlite(tmp_path: Path, col
         connection.execute(f"CREATE TABLE t ({columns})")
         connection.execute("INSERT INTO t (value) VALUES (10)")
     connection.close()
-    found = Database(path).numbers("t", {"id": '"id"', "value": '"value"', "absent": "NULL"})
-    assert found.drop(columns="absent").to_numpy().tolist() == [[1, 10]]
-    assert found["absent"].isna().all()
+    table = Database(path).numbers("t", {"id": '"id"', "value": '"value"', "absent": "NULL"})
+    assert table.drop(columns="absent").to_numpy().tolist() == [[1, 10]]
+    assert table["absent"].isna().all()

@@ -60,7 +60,7 @@ def test_kinds_of_a_torch_trace_that_no_reader_asks_for_are_named(tmp_path: Path
     }
 
 
-def test_events_without_a_category_are_named_and_no_gpu_work_is_not_said_to_be_known(tmp_path: Path) -> None:
+def test_events_without_a_category_are_named_and_no_gpu_work_is_not_reported_as_known(tmp_path: Path) -> None:
     operator = call(cat="cpu_op", name="aten::mm", args={"Call stack": "train.py(3): step"})
     of_npu = call(name="MatMulV2", cat=None)
     counter: Event = {"ph": "C", "name": "power", "ts": 1, "pid": 1, "args": {"W": 3}}

@@ -51,13 +51,13 @@ def contents(path: Path) -> Iterator[tuple[str, ...]]:
 def test_what_any_capture_holds_one_holds_on_which_laws_are_tested(tmp_path: Path) -> None:
     """A capture that is named here belongs into LAWS."""
     pages = ("ncu/*.details*.csv.xz", "ncu/*.raw*.csv.xz", "ncu/*.base.csv.xz", "*.ncu-rep.xz")
-    found = {}
+    columns = {}
     for (file,) in (each.values for each in of_laws("*.sqlite.xz", "*.json.gz", *pages)):
         packed = path = Path(str(file))
         if packed.suffix == ".xz":
             path = tmp_path / packed.stem
             path.write_bytes(lzma.decompress(packed.read_bytes()))
-        found[packed.name] = set(contents(path))
-    assert LAWS.keys() <= found.keys()
-    covered = set().union(*(found[name] for name in LAWS))
-    assert {name: holds - covered for name, holds in found.items() if holds - covered} == {}
+        columns[packed.name] = set(contents(path))
+    assert LAWS.keys() <= columns.keys()
+    covered = set().union(*(columns[name] for name in LAWS))
+    assert {name: holds - covered for name, holds in columns.items() if holds - covered} == {}

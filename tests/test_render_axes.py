@@ -26,7 +26,7 @@ def test_every_second_text_is_spare_where_two_would_nearly_touch(texts: tuple[st
     assert [tick.text for tick in spaced(ticks)] == list(texts)
 
 
-def test_the_style_is_told_what_is_last_and_what_is_spare() -> None:
+def test_the_style_knows_what_is_last_and_what_is_spare() -> None:
     assert [tick.classes for tick in (Tick(50, "a"), Tick(98, "b"), Tick(98, "c", is_spare=True))] == [
         *("", "last"),
         "last spare",

@@ -63,7 +63,7 @@ def test_every_link_of_the_page_leads_to_a_section(trained: Comparison) -> None:
     assert [target for target in targets if f'id="{target}"' not in page] == []
 
 
-def test_what_all_runs_share_is_said_once(trained: Comparison) -> None:
+def test_what_all_runs_share_is_reported_once(trained: Comparison) -> None:
     page = comparison_page(trained)
     assert page.common_facts.startswith("GPU NVIDIA H200, driver")
     assert page.runs is not None
@@ -99,12 +99,12 @@ def test_tables_keep_the_order_of_impact_and_their_parts_add_up(trained: Compari
 
 
 def test_an_interval_is_drawn_where_it_is() -> None:
-    known = {"baseline": 1.0}
+    baseline = {"baseline": 1.0}
     drawn = forest(
         small(
-            {**known, "change_pct": 5.0, "low_pct": 0.0, "high_pct": 10.0, "verdict": "regressed"},
-            {**known, "name": "copy_ns", "change_pct": -400.0, "low_pct": -500.0, "high_pct": -300.0},
-            {**known, "name": "launches", "change_pct": 2.5},
+            {**baseline, "change_pct": 5.0, "low_pct": 0.0, "high_pct": 10.0, "verdict": "regressed"},
+            {**baseline, "name": "copy_ns", "change_pct": -400.0, "low_pct": -500.0, "high_pct": -300.0},
+            {**baseline, "name": "launches", "change_pct": 2.5},
             {"name": "copies", "baseline": 0.0, "candidate": 0.0},
         ),
         MeasureNames(small().changes),

@@ -62,9 +62,9 @@ def test_causes_come_before_numbers(trained: Comparison) -> None:
 def test_what_changed_most_stands_first_with_its_parts(trained: Comparison) -> None:
     rows = table_rows(comparison_markdown(trained).split("<details>")[1])
     assert [row[1].strip() for row in rows[:1]] == ["Kind"]
-    found = trained.changes[trained.changes["kind"].isin(["kernel", "copy", "api"])]
-    found = found[found["verdict"].isin(["regressed", "improved", "added", "removed"])]
-    assert [row[-1].split()[-1] for row in rows[2:]] == found["verdict"].tolist()
+    table = trained.changes[trained.changes["kind"].isin(["kernel", "copy", "api"])]
+    table = table[table["verdict"].isin(["regressed", "improved", "added", "removed"])]
+    assert [row[-1].split()[-1] for row in rows[2:]] == table["verdict"].tolist()
     assert rows[2][2].strip().startswith("-")
 
 
@@ -93,10 +93,10 @@ def test_what_is_not_known_of_the_machine_is_left_out(same: Comparison) -> None:
 
 def test_the_gate_repeats_nothing_that_the_sentence_says(same: Comparison) -> None:
     sentence = "Step time +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs."
-    said = "regression: step time +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs"
+    regression = "regression: step time +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs"
     more = "regression: step time +5.0 % (+4.0 to +6.0 %); launches 64, at most 40 allowed, on 5 pairs of runs"
     passed = "passed: no regression above 5 %: counts equal, on 5 pairs"
-    for line, shown in ((said, "Gate: regression."), (more, more), (passed, passed)):
+    for line, shown in ((regression, "Gate: regression."), (more, more), (passed, passed)):
         text = comparison_markdown(replace(same, verdict="regressed", sentence=sentence, decision=Decision(1, line)))
         assert text.splitlines()[-1].startswith(shown)
 
@@ -174,7 +174,7 @@ def test_a_comment_is_cut_by_bytes(length: int, letter: str, rows: int) -> None:
     assert len(text.encode()) < MOST_BYTES
 
 
-def test_a_comparison_without_anything_is_still_said(same: Comparison) -> None:
+def test_a_comparison_without_anything_is_still_reported(same: Comparison) -> None:
     empty = replace(
         same,
         baseline=(),

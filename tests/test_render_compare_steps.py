@@ -31,11 +31,11 @@ def source(profile: Profile) -> Source:
 def steps_of(text: str) -> tuple[int, list[tuple[int, int, str]]]:
     """Return the length of the median step of a drawn capture, and its kernels."""
     profile = draw(text)
-    found = median_steps(((source(profile),), (source(profile),)))
-    assert found is not None
-    kernels = found[0].profile.table("kernels")
+    steps = median_steps(((source(profile),), (source(profile),)))
+    assert steps is not None
+    kernels = steps[0].profile.table("kernels")
     spans = zip(kernels["start_ns"], kernels["end_ns"], kernels["name"].astype("str"), strict=True)
-    return found[0].length_ns, list(spans)
+    return steps[0].length_ns, list(spans)
 
 
 def test_the_median_step_begins_with_the_first_operation_that_was_launched_in_it() -> None:
@@ -47,9 +47,9 @@ def test_the_median_step_begins_with_the_first_operation_that_was_launched_in_it
 
 
 def test_what_crosses_an_end_is_cut_off() -> None:
-    found = median_steps(((source(draw(STEPS)),), (source(draw(STEPS)),)))
-    assert found is not None
-    for step in found:
+    steps = median_steps(((source(draw(STEPS)),), (source(draw(STEPS)),)))
+    assert steps is not None
+    for step in steps:
         for name in ("kernels", "ranges", "api_calls"):
             table = step.profile.table(name)
             assert (table["start_ns"] >= 0).all()
@@ -74,22 +74,22 @@ def test_a_capture_without_operations_has_no_timeline() -> None:
 
 @pytest.mark.parametrize("names", [("train", "ddp2"), ("graph", "graph_node"), ("mini_torch", "train")])
 def test_both_sides_keep_their_events_and_launches(names: tuple[str, str], recorded: Recorded) -> None:
-    found = median_steps(
+    steps = median_steps(
         (
             (Source(recorded.report(names[0]), recorded.profile(names[0])),),
             (Source(recorded.report(names[1]), recorded.profile(names[1])),),
         )
     )
-    assert found is not None
-    each = [lay_events(step.profile) for step in found]
+    assert steps is not None
+    each = [lay_events(step.profile) for step in steps]
     both = merge_events([("A", each[0]), ("B", each[1])])
     assert len(both.start) == sum(len(events.start) for events in each) == both.total
     assert (np.diff(both.bounds) > 0).all()
     kinds = [row.kind == "kernel" for row in both.rows]
     assert kinds == sorted(kinds, reverse=True)
     for side, events in zip("AB", each, strict=True):
-        mine = [place for place, row in enumerate(both.rows) if row.group.startswith(f"{side}: ")]
-        at = np.concatenate([np.arange(*both.bounds[place : place + 2]) for place in mine])
+        rows = [place for place, row in enumerate(both.rows) if row.group.startswith(f"{side}: ")]
+        at = np.concatenate([np.arange(*both.bounds[place : place + 2]) for place in rows])
         assert both.start[at].tolist() == events.start.tolist()
         assert [both.labels.names[label] for label in both.label[at]] == [
             events.labels.names[label] for label in events.label
@@ -101,12 +101,12 @@ def test_both_sides_keep_their_events_and_launches(names: tuple[str, str], recor
 
 @pytest.mark.parametrize("name", ["cpu", "python_names", "unified_memory", "everything", "lines.ncu-rep", "gelu"])
 def test_any_capture_has_a_step_or_none(name: str, recorded: Recorded) -> None:
-    mine = (Source(small_report(results=()), recorded.profile(name)),)
-    found = median_steps((mine, mine))
-    assert (found is None) == name.endswith(".ncu-rep")
-    if found is not None:
-        sides = [("A", found[0].profile), ("B", found[1].profile)]
-        assert decode(steps_payload(sides, most_ns=found[0].length_ns)).header["span_ns"] == found[0].length_ns
+    sources = (Source(small_report(results=()), recorded.profile(name)),)
+    steps = median_steps((sources, sources))
+    assert (steps is None) == name.endswith(".ncu-rep")
+    if steps is not None:
+        sides = [("A", steps[0].profile), ("B", steps[1].profile)]
+        assert decode(steps_payload(sides, most_ns=steps[0].length_ns)).header["span_ns"] == steps[0].length_ns
 
 
 def test_the_payload_has_the_groups_of_both_sides_and_the_longer_step(recorded: Recorded) -> None:

@@ -155,7 +155,7 @@ def test_the_page_of_any_table_is_valid(rows: list[tuple[int, int, float, float]
     columns = ["device", "time_ns", "in_flight_avg", "in_flight_max"]
     outline = Outline(render_html(report_with("in_flight", pd.DataFrame(rows, columns=columns))))
     assert outline.open == []
-    assert "style" not in {attribute for _, found in outline.elements for attribute in found}
+    assert "style" not in {attribute for _, attributes in outline.elements for attribute in attributes}
 
 
 # -- axes -------------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_a_window_that_fills_the_plot_is_not_shaded() -> None:
     assert (windows(drawn), drawn.notes) == ([], ())
 
 
-def test_what_lies_outside_the_window_is_told_from_it() -> None:
+def test_what_lies_outside_the_window_is_distinguished_from_it() -> None:
     drawn = chart(table((0, -3_000, 1), (0, 500, 2)), window_ns=1_000)
     assert [(tick.place, tick.text) for tick in drawn.plots[-1].across] == [
         (0, "-3"),
@@ -201,7 +201,7 @@ def test_devices_have_panels_of_their_own_over_the_same_axes() -> None:
     assert [bool(plot.across) for plot in drawn.plots] == [False, True]
 
 
-def test_range_and_maximum_are_said_in_words() -> None:
+def test_range_and_maximum_are_described_in_words() -> None:
     frame = pd.DataFrame(
         {"device": 0, "time_ns": [0, 10_000, 20_000], "most_bytes": [9, 3_000, 5], "mean_bytes": [4, 1_000, 2]}
     )

@@ -50,7 +50,7 @@ def test_key_figures_of_two_gpus_say_what_is_mean_and_what_is_sum() -> None:
         (0, 0, {}),
     ],
 )
-def test_sets_are_told_from_copies(copies: int, sets: int, expected: dict[str, tuple[str, str]]) -> None:
+def test_sets_are_distinguished_from_copies(copies: int, sets: int, expected: dict[str, tuple[str, str]]) -> None:
     figures = figures_of(with_gpu_time(25.0, copies=copies, sets=sets, set_ns=900))
     assert {label: figure for label, figure in figures.items() if label in ("Copy time", "Set time")} == expected
 
@@ -134,9 +134,9 @@ def test_a_benchmark_that_contradicts_the_profile_or_itself_is_doubtful(
 def test_a_doubtful_benchmark_is_a_finding_of_the_report() -> None:
     capture = Capture("x", "nsys", (), benchmark=Benchmark((1e6, 2e6, 3e6), 10))
     report = build_report(draw("cpu  L\ns7   aaaa"), "x", capture=capture)
-    (found,) = (finding for finding in report.findings if finding.rule == "doubtful_benchmark")
-    assert found.severity == "warning"
-    assert found.detail.startswith("The standard deviation of the trials is 50.0 % of their mean.")
+    (finding,) = (finding for finding in report.findings if finding.rule == "doubtful_benchmark")
+    assert finding.severity == "warning"
+    assert finding.detail.startswith("The standard deviation of the trials is 50.0 % of their mean.")
     steady = replace(capture, benchmark=Benchmark((1e6, 1e6, 1e6), 10))
     report = build_report(draw("cpu  L\ns7   aaaa"), "x", capture=steady)
     assert "doubtful_benchmark" not in [finding.rule for finding in report.findings]
@@ -167,7 +167,7 @@ def test_the_window_of_a_step_is_not_called_the_sum_of_the_steps() -> None:
         ((20.0, 40.0), "mean of 2 GPUs, 20.0 % to 40.0 %"),
     ],
 )
-def test_how_busy_gpus_were_is_said_once(busy: tuple[float, ...], note: str) -> None:
+def test_how_busy_gpus_were_is_reported_once(busy: tuple[float, ...], note: str) -> None:
     assert first_notes(with_gpu_time(*busy))["GPU busy"] == note
 
 
@@ -184,14 +184,14 @@ def test_another_window_has_the_figures_that_its_split_tells() -> None:
     assert window_figures(View("whole", 0, 100, ""), Numbers()) == ()
 
 
-@pytest.mark.parametrize(("end_ns", "is_said"), [(1_900, True), (2_100, False)])
-def test_of_a_window_that_is_mostly_the_start_up_this_is_said(end_ns: int, *, is_said: bool) -> None:
+@pytest.mark.parametrize(("end_ns", "is_start_up"), [(1_900, True), (2_100, False)])
+def test_of_a_window_that_is_mostly_the_start_up_this_is_reported(end_ns: int, *, is_start_up: bool) -> None:
     frame = pd.DataFrame({"device": 0, "category": ["host code"], "time_ns": [40], "group": ["idle"]})
     chosen = View("steady part", 1_000, end_ns, "", is_chosen=True)
     others = (View(name, 0, end, "", split=frame) for name, end in (("whole", end_ns), ("start-up", 1_000)))
     report = replace(small_report(), windows=(chosen, *others))
     _, whole, start_up = choices(report, numbers(report), (), KernelLabels()).windows
-    assert ("is the start-up, a one-time cost." in whole.verdict.first) == is_said
+    assert ("is the start-up, a one-time cost." in whole.verdict.first) == is_start_up
     assert start_up.verdict.first == "One-time cost."
 
 

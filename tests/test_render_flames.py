@@ -22,13 +22,13 @@ def table(*rows: Row, device: int = 0) -> pd.DataFrame:
 
 
 def flame(*rows: Row) -> Tree:
-    ((found,),) = (shown.trees for shown in flames(table(*rows)))
-    return found
+    ((tree,),) = (shown.trees for shown in flames(table(*rows)))
+    return tree
 
 
-def drawn(found: Tree) -> list[tuple[str, float, float, float]]:
+def drawn(tree: Tree) -> list[tuple[str, float, float, float]]:
     """Return of each box the beginning of its title, its level, its left edge and its width."""
-    return [(box.title.split(":")[0], box.y / 1.5, box.x, box.width) for box in found.boxes]
+    return [(box.title.split(":")[0], box.y / 1.5, box.x, box.width) for box in tree.boxes]
 
 
 ROWS: tuple[Row, ...] = (
@@ -40,21 +40,21 @@ ROWS: tuple[Row, ...] = (
 
 
 def test_causes_are_on_top_and_functions_below_their_callers_the_largest_first() -> None:
-    found = flame(*ROWS)
-    assert drawn(found) == [
+    tree = flame(*ROWS)
+    assert drawn(tree) == [
         ("host code", 0, 0, 90),
         ("launch", 0, 90, 10),
         ("train (t.py", 1, 0, 90),
         ("load (t.py", 2, 0, 60),
         ("backward (_tensor.py)", 2, 60, 20),
     ]
-    assert [box.look for box in found.boxes] == ["series-others", "series-api", "of-own", "of-own", "of-library"]
-    assert [box.title for box in found.boxes[2:4]] == [
+    assert [box.look for box in tree.boxes] == ["series-others", "series-api", "of-own", "of-own", "of-library"]
+    assert [box.title for box in tree.boxes[2:4]] == [
         "train (t.py:7): 90.00 ms, 90.0 % of the idle time; itself 10.00 ms",
         "load (t.py:4): 60.00 ms, 60.0 % of the idle time",
     ]
-    assert (found.heading, found.height) == ("Idle 100.0 ms", 4.5)
-    assert found.summary == "idle 100.0 ms: host code 90.0 %, most in train (t.py:7) → load (t.py:4); launch 10.0 %"
+    assert (tree.heading, tree.height) == ("Idle 100.0 ms", 4.5)
+    assert tree.summary == "idle 100.0 ms: host code 90.0 %, most in train (t.py:7) → load (t.py:4); launch 10.0 %"
 
 
 def test_what_is_written_fits() -> None:
@@ -83,14 +83,14 @@ def test_a_cause_without_room_for_its_name_has_its_share() -> None:
 
 def test_small_functions_are_one_box_and_smaller_ones_none() -> None:
     rows = [("host code", f"main;f{number}", 0.3) for number in range(10)]
-    found = flame(*rows, ("host code", "main;load", 97))
-    assert drawn(found)[2:] == [("load", 2, 0, 97), ("others", 2, 97, 3)]
-    assert found.boxes[-1].title == "others: 10 functions: 3.000 ms, 3.0 % of the idle time"
-    assert (found.boxes[-1].look, found.boxes[-1].name) == ("of-others", "")
+    tree = flame(*rows, ("host code", "main;load", 97))
+    assert drawn(tree)[2:] == [("load", 2, 0, 97), ("others", 2, 97, 3)]
+    assert tree.boxes[-1].title == "others: 10 functions: 3.000 ms, 3.0 % of the idle time"
+    assert (tree.boxes[-1].look, tree.boxes[-1].name) == ("of-others", "")
     assert len(flame(("host code", "main;load", 99.6), ("host code", "main;f", 0.4)).boxes) == 3
 
 
-def test_deep_stacks_are_cut_and_this_is_said() -> None:
+def test_deep_stacks_are_cut_and_this_is_reported() -> None:
     deep = ";".join(f"f{number}" for number in range(30))
     (shown,) = flames(table(("host code", deep, 1)))
     assert len(shown.trees[0].boxes) == 20

@@ -12,11 +12,11 @@ HOUR = 3.6e12
 
 
 def test_the_verdict_names_what_costs_most_and_what_to_do_first() -> None:
-    found = made_fleet([summary("a", causes={"wait": 40.0, "fusion": 10.0}), summary("b", causes={"fusion": 10.0})])
-    said = verdict_of(found)
-    assert said.state == "2 captures, 2.000 s of GPU time: GPUs 75.0 % busy."
-    assert said.cause == "The GPU waits for host code in `step`: wait: 20.0 % of all GPU time, in 1 of 2."
-    assert said.first == "First: do it ahead of time."
+    fleet = made_fleet([summary("a", causes={"wait": 40.0, "fusion": 10.0}), summary("b", causes={"fusion": 10.0})])
+    verdict = verdict_of(fleet)
+    assert verdict.state == "2 captures, 2.000 s of GPU time: GPUs 75.0 % busy."
+    assert verdict.cause == "The GPU waits for host code in `step`: wait: 20.0 % of all GPU time, in 1 of 2."
+    assert verdict.first == "First: do it ahead of time."
     assert "in all captures." in verdict_of(made_fleet([summary("a", causes={"wait": 40.0})])).cause
     assert verdict_of(made_fleet([summary("a")])).cause == "No cause of lost time costs enough to act on."
     waits = verdict_of(made_fleet([summary("a", lone=1), summary("b")]))
@@ -44,7 +44,7 @@ def test_rare_values_of_a_fact_are_one_row() -> None:
     assert fleet_page(made_fleet([summary("a")])).differing is None
 
 
-def test_what_is_not_said_is_a_value_too() -> None:
+def test_an_absent_value_is_a_value_too() -> None:
     page = fleet_page(made_fleet([summary("a", torch=""), summary("b", torch="2.13")]))
     assert page.differing is not None
     assert [row.cells[0].text for row in page.differing.rows] == ["(not said)", "2.13"]

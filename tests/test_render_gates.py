@@ -42,11 +42,11 @@ def comparison(*rows: dict[str, Any], status: int = 1, workload: str = "mlp", **
 def cases(text: str) -> dict[str, str]:
     """Return how each test case ended."""
     (suite,) = ET.fromstring(text)
-    found = {case.get("name", ""): case[0].tag for case in suite}
-    assert int(suite.get("tests", "")) == len(found)
+    outcomes = {case.get("name", ""): case[0].tag for case in suite}
+    assert int(suite.get("tests", "")) == len(outcomes)
     for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
-        assert int(suite.get(name, "")) == list(found.values()).count(kind)
-    return found
+        assert int(suite.get(name, "")) == list(outcomes.values()).count(kind)
+    return outcomes
 
 
 def test_each_gate_metric_is_a_test_case() -> None:

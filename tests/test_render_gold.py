@@ -23,7 +23,7 @@ GOLD = Path(__file__).parent / "gold"
 ROWS = 3
 
 
-def said_by(picture: Picture) -> list[Any]:
+def describe(picture: Picture) -> list[Any]:
     """Return what stands beside bars, and the words of other pictures."""
     match picture:
         case BarChart():
@@ -41,7 +41,7 @@ def said_by(picture: Picture) -> list[Any]:
     raise AssertionError(picture)
 
 
-def said(section: PageSection) -> dict[str, Any]:
+def summarize(section: PageSection) -> dict[str, Any]:
     """Return the title, pictures in words, and first rows of a section."""
     table = section.table
     return {
@@ -49,7 +49,7 @@ def said(section: PageSection) -> dict[str, Any]:
         "message": section.message,
         "notes": section.notes,
         "pictures": [
-            [picture.title, said_by(picture)]
+            [picture.title, describe(picture)]
             for picture in (*section.pictures.above, *section.pictures.folded, *section.pictures.below)
         ],
         "columns": [f"{column.title} ({column.unit})" for column in table.columns] if table else [],
@@ -59,7 +59,7 @@ def said(section: PageSection) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["mlp", "train"])
-def test_the_page_says_what_it_said(name: str, recorded: Recorded) -> None:
+def test_the_texts_of_the_page_are_unchanged(name: str, recorded: Recorded) -> None:
     view = page(recorded.report(name))
     whole = {
         "facts": view.facts,
@@ -68,7 +68,7 @@ def test_the_page_says_what_it_said(name: str, recorded: Recorded) -> None:
         "first": [asdict(figure) for figure in view.windows.windows[0].figures],
         "figures": [asdict(figure) for figure in view.figures],
         "advice": [asdict(item) for item in view.advice],
-        "sections": {section.anchor: said(section) for section in view.results},
+        "sections": {section.anchor: summarize(section) for section in view.results},
         "unavailable": view.unavailable,
     }
     text = json.dumps(whole, indent=1, ensure_ascii=False) + "\n"

@@ -41,8 +41,8 @@ def drawn(row: HeatRow) -> int:
     return sum(int(width) for path in row.paths for width in re.findall(r"0h(\d+)v1", path))
 
 
-def only(found: tuple[Heat, ...]) -> Heat:
-    (one,) = found
+def only(heats: tuple[Heat, ...]) -> Heat:
+    (one,) = heats
     return one
 
 
@@ -85,7 +85,7 @@ def test_ranks_that_hardly_differ_look_alike() -> None:
     assert [level(row) for row in view.rows] == [[5], [5]]
 
 
-def test_steps_that_were_put_together_are_said() -> None:
+def test_steps_that_were_put_together_are_reported() -> None:
     view = only(heat_of(steps_of([[1e6] * 10, [1.2e6] * 10], together=4)))
     assert "up to 4 consecutive steps" in view.notes[1]
     assert "40 steps" in view.summary
@@ -138,11 +138,11 @@ def parts_of(**columns: list[float]) -> pd.DataFrame:
 
 def test_categories_in_which_ranks_differ_have_a_map_the_largest_difference_first() -> None:
     times = {"compute_ns": [5e5, 5e5, 6e5], "host_ns": [1e5, 3e5, 1e5], "copies_ns": [1e4, 1e4, 1e4]}
-    found = heats_of_parts(parts_of(**times), RANKS_OF_GPUS)
-    assert [view.title for view in found] == ["host code", "compute"]
-    assert [level(row) for row in found[0].rows] == [[0], [5], [0]]
-    assert [row.label for row in found[0].rows] == ["4", "5", "6"]
-    assert found[0].summary == "host code: the most on rank 5 (300.0 µs a step), the least on rank 4 (100.0 µs a step)."
+    heats = heats_of_parts(parts_of(**times), RANKS_OF_GPUS)
+    assert [view.title for view in heats] == ["host code", "compute"]
+    assert [level(row) for row in heats[0].rows] == [[0], [5], [0]]
+    assert [row.label for row in heats[0].rows] == ["4", "5", "6"]
+    assert heats[0].summary == "host code: the most on rank 5 (300.0 µs a step), the least on rank 4 (100.0 µs a step)."
 
 
 def test_steps_have_the_numbers_that_the_program_gives_them() -> None:

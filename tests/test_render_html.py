@@ -97,7 +97,7 @@ def policy_of(page: str) -> str:
 def test_tags_match_and_nothing_is_inline(name: str, pages: dict[str, str]) -> None:
     outline = Outline(pages[name])
     assert outline.open == []
-    attributes = {attribute for _, found in outline.elements for attribute in found}
+    attributes = {attribute for _, element in outline.elements for attribute in element}
     assert "style" not in attributes
     assert not [attribute for attribute in attributes if attribute.startswith("on")]
     assert not [attributes for attributes in outline.all("script") if "src" in attributes]
@@ -268,13 +268,13 @@ def test_code_in_a_remedy_looks_like_code() -> None:
 
 
 def test_a_unit_is_on_the_line_of_its_number() -> None:
-    said = "Waits 2.747 ms of 3 steps, 5.0 % at 1.2 TB/s"
-    finding = Finding("gpu_gaps", "advice", said, said, evidence=(said,), source="gpu_gaps")
-    warning = Finding("lost_events", "warning", "Lost", said)
+    sentence = "Waits 2.747 ms of 3 steps, 5.0 % at 1.2 TB/s"
+    finding = Finding("gpu_gaps", "advice", sentence, sentence, evidence=(sentence,), source="gpu_gaps")
+    warning = Finding("lost_events", "warning", "Lost", sentence)
     text = render_html(small_report(findings=(finding, warning)))
     whole = "Waits 2.747\N{NO-BREAK SPACE}ms of 3 steps, 5.0\N{NO-BREAK SPACE}% at 1.2\N{NO-BREAK SPACE}TB/s"
     assert text.count(whole) >= 4
-    assert said not in text
+    assert sentence not in text
 
 
 def test_a_report_s_line_in_the_index_has_its_key_numbers() -> None:

@@ -41,13 +41,13 @@ def same(name: str) -> str:
 
 
 def icicle(*rows: Row, step: str = "step #") -> Tree:
-    ((found,),) = (shown.trees for shown in icicles(table(*rows, step=step), same))
-    return found
+    ((tree,),) = (shown.trees for shown in icicles(table(*rows, step=step), same))
+    return tree
 
 
-def drawn(found: Tree) -> list[tuple[str, int, float, float]]:
+def drawn(tree: Tree) -> list[tuple[str, int, float, float]]:
     """Return of each box the beginning of its title, its level, its left edge and its width."""
-    return [(box.title.split(":")[0], box.level, box.x, box.width) for box in found.boxes]
+    return [(box.title.split(":")[0], box.level, box.x, box.width) for box in tree.boxes]
 
 
 ROWS: tuple[Row, ...] = (
@@ -61,8 +61,8 @@ ROWS: tuple[Row, ...] = (
 
 
 def test_ranges_are_above_families_and_these_above_kernels() -> None:
-    found = icicle(*ROWS)
-    assert drawn(found) == [
+    tree = icicle(*ROWS)
+    assert drawn(tree) == [
         ("forward", 1, 0, 50),
         ("gemm", 3, 0, 40),
         ("gemm 128", 4, 0, 30),
@@ -76,10 +76,10 @@ def test_ranges_are_above_families_and_these_above_kernels() -> None:
         ("itself", 1, 80, 20),
         ("launch", 3, 80, 20),
     ]
-    assert found.heading == "100.0 µs, mean of 10 steps"
-    assert found.aside == "Busy 70.0 %, idle 30.0 % of the steps"
-    assert found.summary.startswith("100.0 µs, mean of 10 steps; busy 70.0 %, idle 30.0 % of the steps: ")
-    assert ": forward 50.0 %, most gemm; " in found.summary
+    assert tree.heading == "100.0 µs, mean of 10 steps"
+    assert tree.aside == "Busy 70.0 %, idle 30.0 % of the steps"
+    assert tree.summary.startswith("100.0 µs, mean of 10 steps; busy 70.0 %, idle 30.0 % of the steps: ")
+    assert ": forward 50.0 %, most gemm; " in tree.summary
 
 
 def test_a_range_without_others_inside_reaches_down_to_its_kernels() -> None:
@@ -108,36 +108,36 @@ def test_boxes_say_what_they_are_and_which_rows_they_stand_for() -> None:
 
 
 def test_the_range_measure_is_around_steps_too() -> None:
-    found = icicle(("measure / step # / f", "compute", "a", 1), ("(no range)", "compute", "b", 1))
-    assert [(name, level) for name, level, *_ in drawn(found)] == [("f", 1), ("a", 2), ("(no range)", 1), ("b", 2)]
-    assert found.boxes[0].path == "measure / step # / f"
+    tree = icicle(("measure / step # / f", "compute", "a", 1), ("(no range)", "compute", "b", 1))
+    assert [(name, level) for name, level, *_ in drawn(tree)] == [("f", 1), ("a", 2), ("(no range)", 1), ("b", 2)]
+    assert tree.boxes[0].path == "measure / step # / f"
 
 
 def test_without_ranges_there_are_families_and_kernels() -> None:
-    found = icicle(("(no range)", "compute", "a 1", 1), ("(no range)", "compute", "a 2", 1), step="")
-    assert [name for name, *_ in drawn(found)] == ["a", "a 1", "a 2"]
-    assert found.heading == "2.000 µs"
-    assert found.boxes[0].title == "a: 2.000 µs, 100.0 % of the window; 4 times"
+    tree = icicle(("(no range)", "compute", "a 1", 1), ("(no range)", "compute", "a 2", 1), step="")
+    assert [name for name, *_ in drawn(tree)] == ["a", "a 1", "a 2"]
+    assert tree.heading == "2.000 µs"
+    assert tree.boxes[0].title == "a: 2.000 µs, 100.0 % of the window; 4 times"
 
 
 def test_small_parts_are_one_but_their_time_is_kept() -> None:
     small: list[Row] = [("step # / f", "compute", f"k{number}", 0.01) for number in range(20)]
-    found = icicle(("step # / f", "compute", "gemm", 90), *small, ("step # / g", "host code", "host code", 9.8))
-    assert [(name, round(width, 2)) for name, _, _, width in drawn(found)] == [
+    tree = icicle(("step # / f", "compute", "gemm", 90), *small, ("step # / g", "host code", "host code", 9.8))
+    assert [(name, round(width, 2)) for name, _, _, width in drawn(tree)] == [
         ("f", 90.2),
         ("gemm", 90),
         ("20 other parts", 0.2),
         ("g", 9.8),
         ("host code", 9.8),
     ]
-    assert found.boxes[2].rows == "1-20"
+    assert tree.boxes[2].rows == "1-20"
 
 
 def test_there_are_never_too_many_boxes() -> None:
     many: list[Row] = [(f"step # / r{number}", "compute", f"k{number}", 1) for number in range(450)]
-    found = icicle(*many)
-    assert len(found.boxes) <= 300
-    assert sum(box.width for box in found.boxes if box.level == 1) == pytest.approx(100, abs=0.5)
+    tree = icicle(*many)
+    assert len(tree.boxes) <= 300
+    assert sum(box.width for box in tree.boxes if box.level == 1) == pytest.approx(100, abs=0.5)
 
 
 def test_a_label_that_has_no_room_is_cut_and_one_of_a_cause_gives_way_to_its_share() -> None:
@@ -221,6 +221,6 @@ def test_boxes_of_real_captures_fill_the_boxes_above_them(name: str, recorded: R
     report = recorded.report(name)
     (shown,) = icicles(report.result("step_parts").rows, same)
     assert shown.trees
-    for found in shown.trees:
-        assert len(found.boxes) <= 300
-        check(found.boxes)
+    for tree in shown.trees:
+        assert len(tree.boxes) <= 300
+        check(tree.boxes)

@@ -164,7 +164,7 @@ def test_a_real_report_is_packed_whole(recorded: Recorded) -> None:
     assert {table.name for table in printed} <= set(tables)
     for table in printed:
         assert len(tables[table.name]["columns"]) == len(table.columns) - 1
-    gaps = next(found for found in report.results if found.name == "gpu_gaps").rows
+    gaps = next(result for result in report.results if result.name == "gpu_gaps").rows
     place = [column.name for column in table_of(view, "gpu_gaps").columns].index("gap_ns")
     assert tables["gpu_gaps"]["columns"][place - 1]["values"] == gaps["gap_ns"].tolist()
 

@@ -96,16 +96,16 @@ def test_arguments_say_what_the_table_knows_and_nothing_of_what_it_does_not() ->
     copies = drawn.table("memory_ops").assign(correlation=pd.array([None], dtype="int64[pyarrow]"))
     ranges = drawn.table("ranges").assign(is_open=True, domain=pd.Categorical(["NCCL"]))
     profile = Profile({**drawn.tables, "kernels": kernels, "memory_ops": copies, "ranges": ranges})
-    said = {event["cat"]: event["args"] for event in events_of(profile, "X")}
-    assert said["range"] == {"domain": "NCCL", "is_open": True}
-    assert said["memory"] == {"bytes": 1024, "source_kind": "Pageable", "target_kind": "Device"}
-    assert said["kernel"] == {
+    arguments = {event["cat"]: event["args"] for event in events_of(profile, "X")}
+    assert arguments["range"] == {"domain": "NCCL", "is_open": True}
+    assert arguments["memory"] == {"bytes": 1024, "source_kind": "Pageable", "target_kind": "Device"}
+    assert arguments["kernel"] == {
         **dict.fromkeys(("grid_x", "grid_z", "block_x", "block_y", "block_z"), 1),
         **dict.fromkeys(("static_shared_bytes", "dynamic_shared_bytes"), 0),
         "graph_node": 17,
         "launch_correlation": 1000,
     }
-    assert said["api"] == {"layer": "runtime", "correlation": 1002}
+    assert arguments["api"] == {"layer": "runtime", "correlation": 1002}
 
 
 def test_a_call_is_named_without_the_version_that_cupti_appends() -> None:
@@ -315,9 +315,9 @@ def test_perfetto_keeps_every_nanosecond_and_the_names(
     tables = [profile.table(name) for name in timed]
     origin = min(int(table["start_ns"].min()) for table in tables)
     kernels = profile.table("kernels").sort_values("start_ns")
-    found = trace.query("select ts, dur, name from slice where category = 'kernel' order by ts")
+    rows = trace.query("select ts, dur, name from slice where category = 'kernel' order by ts")
     expected = zip(kernels["start_ns"] - origin, kernels["end_ns"] - kernels["start_ns"], kernels["name"], strict=True)
-    assert [tuple(row.values()) for row in found] == list(expected)
+    assert [tuple(row.values()) for row in rows] == list(expected)
     threads = {row["name"] for row in trace.query("select name from thread where name is not null")}
     # threads that only call the operating system are there too
     assert threads == {
@@ -393,7 +393,7 @@ def test_chrome_tracing_imports_all_without_a_warning(
     name: str, recorded: Recorded, open_trace: Callable[[bytes], TraceProcessor]
 ) -> None:
     profile = recorded.profile(name)
-    found = open_trace(perfetto_trace(draw(STEP))).chrome_import(text_of(profile))
+    imported = open_trace(perfetto_trace(draw(STEP))).chrome_import(text_of(profile))
     phases = Counter(event["ph"] for event in json.loads(text_of(profile))["traceEvents"])
     slices = phases["X"] + phases["i"]
-    assert found == {"warnings": [], "slices": slices, "pairs": phases["b"], "arrows": expected_arrows(profile)}
+    assert imported == {"warnings": [], "slices": slices, "pairs": phases["b"], "arrows": expected_arrows(profile)}

@@ -87,11 +87,11 @@ def outline(macro: str, value: object) -> Outline:
     ids=lambda value: value.kind if isinstance(value, Mark) else "",
 )
 def test_a_mark_is_drawn_where_it_is(mark: Mark, expected: list[tuple[str, dict[str, str]]]) -> None:
-    found = outline("draw", mark)
-    assert [tag for tag, _ in found.elements] == [tag for tag, _ in expected]
-    for (_, attributes), (_, wanted) in zip(found.elements, expected, strict=True):
+    parsed = outline("draw", mark)
+    assert [tag for tag, _ in parsed.elements] == [tag for tag, _ in expected]
+    for (_, attributes), (_, wanted) in zip(parsed.elements, expected, strict=True):
         assert {name: attributes.get(name) for name in wanted} == wanted
-    assert found.text.get("title", found.text.get("text", ["said"])) == ["said"]
+    assert parsed.text.get("title", parsed.text.get("text", ["said"])) == ["said"]
 
 
 def pictures() -> list[Picture]:
@@ -121,17 +121,17 @@ def pictures() -> list[Picture]:
 
 
 @pytest.mark.parametrize("picture", pictures(), ids=lambda picture: picture.layout)
-def test_whatever_is_said_in_a_picture_stays_text(picture: Picture) -> None:
-    found = outline("strip" if isinstance(picture, Strip) else "drawn", picture)
-    assert found.open == []
-    assert {tag for tag, _ in found.elements} <= {
+def test_whatever_stands_in_a_picture_stays_text(picture: Picture) -> None:
+    parsed = outline("strip" if isinstance(picture, Strip) else "drawn", picture)
+    assert parsed.open == []
+    assert {tag for tag, _ in parsed.elements} <= {
         *("figure", "figcaption", "div", "p", "span", "bdi", "strong", "ul", "li", "wbr"),
         *("svg", "g", "rect", "line", "path", "text", "tspan", "title"),
     }
-    assert not {name for _, attributes in found.elements for name in attributes if name.startswith("on")}
+    assert not {name for _, attributes in parsed.elements for name in attributes if name.startswith("on")}
     # what people see, and what is read out
-    assert any("script" in text for texts in found.text.values() for text in texts)
-    for svg in found.all("svg"):
+    assert any("script" in text for texts in parsed.text.values() for text in texts)
+    for svg in parsed.all("svg"):
         assert svg.get("aria-hidden") == "true" or (svg.get("role") == "img" and "script" in str(svg.get("aria-label")))
 
 

@@ -26,8 +26,8 @@ def job() -> Report:
 
 def test_gpus_of_ranks_are_called_after_them_in_pictures_and_tables(job: Report) -> None:
     text = unescape(render_html(job, merge_ranks(world(SLOW))))
-    found = set(NUMBERED.findall(re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)))
-    assert found == {"Rank 0", "Rank 1"}
+    numbers = set(NUMBERED.findall(re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)))
+    assert numbers == {"Rank 0", "Rank 1"}
     tables = {section.anchor: section.table for section in page(job).results if section.table}
     for name in ("gpu_time", "launch_overhead"):
         assert "Rank" in {column.title for column in tables[name].columns}

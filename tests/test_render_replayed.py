@@ -52,7 +52,7 @@ def test_a_launch_has_the_same_number_in_every_section() -> None:
     assert table_of(report, "ncu_rules").rows[0].cells[-1].text == "1. gemm<64>"
 
 
-def test_kernels_of_one_name_are_told_apart_by_grid_and_block() -> None:
+def test_kernels_of_one_name_are_distinguished_by_grid_and_block() -> None:
     table = table_of(replay_report(), "ncu_kernels")
     assert [[cell.text for cell in row.cells[:2]] for row in table.rows[:2]] == [
         ["1, 1, 1", "64, 1, 1"],
@@ -197,7 +197,7 @@ def test_the_page_is_sound_and_hostile_text_stays_text() -> None:
         assert outline.open == []
         assert "b" not in {tag for tag, _ in outline.elements}
         assert len([block for block in outline.all("script") if "id" not in block]) == 1
-        attributes = {name for _, found in outline.elements for name in found}
+        attributes = {name for _, element in outline.elements for name in element}
         assert not [name for name in attributes if name == "style" or name.startswith("on")]
         for svg in outline.all("svg"):
             assert svg.get("aria-hidden") == "true" or (svg.get("role") == "img" and svg.get("aria-label"))

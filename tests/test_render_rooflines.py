@@ -62,21 +62,21 @@ def test_whatever_table_comes_in_all_is_on_the_plot(
 
 @given(st.lists(st.tuples(st.integers(0, 3), kinds, anything, anything, anything), max_size=12))
 def test_what_is_zero_or_missing_leaves_no_point(rows: list[tuple[int, str, float, float, float]]) -> None:
-    known = [row for row in rows if all(0 < value < math.inf for value in row[2:4])]
+    valid = [row for row in rows if all(0 < value < math.inf for value in row[2:4])]
     drawn = rooflines(points(*rows), H200, KernelLabels().short)
-    assert bool(drawn) == bool(known)
-    largest = max((row[2] for row in known), default=0.0)  # all rows have one name here
-    assert sum(len(drawn_points(each)) for each in drawn) == sum(row[2] >= 0.01 * largest for row in known)
+    assert bool(drawn) == bool(valid)
+    largest = max((row[2] for row in valid), default=0.0)  # all rows have one name here
+    assert sum(len(drawn_points(each)) for each in drawn) == sum(row[2] >= 0.01 * largest for row in valid)
 
 
 @given(st.lists(st.tuples(positive, positive), min_size=2, max_size=8))
 def test_more_arithmetic_is_higher_and_more_per_byte_is_further_right(rows: list[tuple[float, float]]) -> None:
     frame = points(*((0, "FP32", rate, intensity, math.nan) for rate, intensity in rows))
-    found = drawn_points(chart(frame.assign(name=[f"{place}. k" for place in range(len(rows))])))
-    by_rate = sorted(zip((rate for rate, _ in rows), (-point.at.y for point in found), strict=True))
-    by_byte = sorted(zip((byte for _, byte in rows), (point.at.x for point in found), strict=True))
-    assert [place for _, place in by_rate] == sorted(-point.at.y for point in found)
-    assert [place for _, place in by_byte] == sorted(point.at.x for point in found)
+    marks = drawn_points(chart(frame.assign(name=[f"{place}. k" for place in range(len(rows))])))
+    by_rate = sorted(zip((rate for rate, _ in rows), (-point.at.y for point in marks), strict=True))
+    by_byte = sorted(zip((byte for _, byte in rows), (point.at.x for point in marks), strict=True))
+    assert [place for _, place in by_rate] == sorted(-point.at.y for point in marks)
+    assert [place for _, place in by_byte] == sorted(point.at.x for point in marks)
 
 
 def test_points_and_roofs_lie_on_common_decades() -> None:
@@ -209,8 +209,8 @@ def test_operators_are_numbered_by_their_rows_and_drawn_if_they_calculate() -> N
     results = (result("operator_roofline", frame), result("operator_roofs", above))
     (drawn,) = pictures_of("operator_roofline", small_report(results=results), KernelLabels()).above
     assert isinstance(drawn, Plane)
-    found = drawn_points(drawn)
-    assert [point.number for point in found] == ["1", "3"]
-    assert found[0].title.startswith("1. aten::mm 64×64, tensor BF16: 800.0 TFLOP/s, 80.0 % of its roof, 1,000")
+    points = drawn_points(drawn)
+    assert [point.number for point in points] == ["1", "3"]
+    assert points[0].title.startswith("1. aten::mm 64×64, tensor BF16: 800.0 TFLOP/s, 80.0 % of its roof, 1,000")
     assert [key.label for key in drawn.keys] == ["tensor BF16", "not known"]
     assert drawn.notes[0].startswith("Numbers are the rows of the table whose operations are counted.")

@@ -91,7 +91,7 @@ def test_without_a_peak_none_is_drawn_and_the_page_says_so(value: float) -> None
     assert "none are known" in view.notes[-1]
 
 
-def test_one_class_is_said_by_the_table_alone() -> None:
+def test_one_class_is_shown_by_the_table_alone() -> None:
     assert copy_rates(table(TO_DEVICE[0]), NO_PEAKS) == ()
     assert len(copy_rates(table(*TO_DEVICE), NO_PEAKS)) == 1
 

@@ -88,10 +88,10 @@ def test_the_percentages_of_a_whole_add_up(times: list[int]) -> None:
 def test_parts_fill_the_bar_whatever_they_are(times: list[float]) -> None:
     rows = pd.DataFrame({"device": 0, "group": "idle", "category": [f"c{place}" for place in range(len(times))]})
     drawn = wholes(rows.assign(time_ns=times))
-    known = [time for time in times if math.isfinite(time) and time > 0]
-    assert len(drawn.bars) == bool(known)
+    positive = [time for time in times if math.isfinite(time) and time > 0]
+    assert len(drawn.bars) == bool(positive)
     for whole in drawn.bars:
-        assert len(whole.parts) == len(known)
+        assert len(whole.parts) == len(positive)
         assert whole.parts[-1].x + whole.parts[-1].width == pytest.approx(100)
         assert all(left.x + left.width == pytest.approx(right.x) for left, right in pairwise(whole.parts))
 
@@ -105,7 +105,7 @@ def test_the_bar_of_a_real_report_is_its_table(recorded: Recorded, name: str) ->
     report = recorded.report(name)
     rows = report.result("time_split").rows
     drawn = page(report).windows.windows[0].wholes
-    for (_, mine), whole in zip(rows.groupby("device"), drawn.bars, strict=True):
-        assert [part.label for part in whole.parts] == mine["category"].tolist()
-        assert [part.width for part in whole.parts] == pytest.approx(mine["share_pct"].tolist(), abs=0.002)
+    for (_, of_device), whole in zip(rows.groupby("device"), drawn.bars, strict=True):
+        assert [part.label for part in whole.parts] == of_device["category"].tolist()
+        assert [part.width for part in whole.parts] == pytest.approx(of_device["share_pct"].tolist(), abs=0.002)
         assert sum(part.width for part in whole.parts) == pytest.approx(100)

@@ -42,7 +42,7 @@ def test_the_verdict_comes_first_then_causes_by_gain_then_kernels(trained: Repor
     lines = texts(first_screen(trained))
     assert lines[1] == "train: NVIDIA H200, 19 × iteration # of 3.164 ms (2.974 to 3.367 ms)"
     assert lines[2].startswith("GPU 86.8 % busy. FP32 math runs without tensor cores")
-    gains = [found[1] for line in lines if (found := re.match(r" +(−[\d.]+) %  ", line))]
+    gains = [match[1] for line in lines if (match := re.match(r" +(−[\d.]+) %  ", line))]
     assert gains == ["−20", "−14", "−10"]
     (head,) = (line for line in lines if line.endswith("  Kernel"))
     assert head.split("  ")[1:4] == ["Time %", "Total ms", "Instances"]
@@ -166,7 +166,7 @@ def test_kernels_without_numbers_are_their_names() -> None:
     assert "copy_kernel" in screen_html(screen)
 
 
-def test_a_report_of_nothing_is_still_said() -> None:
+def test_a_report_of_nothing_is_still_reported() -> None:
     lines = texts(first_screen(Report("", Environment(), ())))
     assert lines == ["", "(no name)", "No work on a GPU.", ""]
 
@@ -233,9 +233,9 @@ def test_cutting_keeps_both_ends_or_the_beginning() -> None:
 
 
 def test_a_number_stays_with_its_unit() -> None:
-    said = "about −20 %. Then 3.5 ms (of 12,345 µs) more"
+    text = "about −20 %. Then 3.5 ms (of 12,345 µs) more"
     assert list(wrap("took (625.0 µs), <1 %", 12, indent="")) == ["took", "(625.0 µs),", "<1 %"]
-    assert list(wrap(said, 11, indent="")) == ["about", "−20 %. Then", "3.5 ms (of", "12,345 µs)", "more"]
+    assert list(wrap(text, 11, indent="")) == ["about", "−20 %. Then", "3.5 ms (of", "12,345 µs)", "more"]
 
 
 def test_the_first_screen_computes_few_results() -> None:

@@ -32,14 +32,14 @@ Span = tuple[int, int, str]
 
 def spans_of_tables(profile: Profile, names: Iterable[str] = TABLES) -> Counter[Span]:
     """Every event of some tables: start, end, name."""
-    found: Counter[Span] = Counter()
+    spans: Counter[Span] = Counter()
     for table in names:
         frame = profile.tables.get(table, pd.DataFrame())
         if len(frame):
             codes, texts = event_names(table, frame)
             named = [texts[code] for code in codes.tolist()]
-            found.update(zip(frame["start_ns"].tolist(), frame["end_ns"].tolist(), named, strict=True))
-    return found
+            spans.update(zip(frame["start_ns"].tolist(), frame["end_ns"].tolist(), named, strict=True))
+    return spans
 
 
 def spans_of_rows(decoded: Decoded, kinds: Iterable[str], *, layer: int = 0, begin: int = 0) -> Counter[Span]:
@@ -86,9 +86,9 @@ def test_an_exact_timeline_holds_every_event_of_the_tables(
         ("api",): TABLES[5:6],
         ("mark",): TABLES[6:],
     }.items():
-        found = spans_of_rows(decoded, kinds, begin=begin)
-        faults = Counter({span: count for span, count in found.items() if span[2] == "CPU page fault"})
-        assert found - faults == spans_of_tables(profile, tables)
+        spans = spans_of_rows(decoded, kinds, begin=begin)
+        faults = Counter({span: count for span, count in spans.items() if span[2] == "CPU page fault"})
+        assert spans - faults == spans_of_tables(profile, tables)
         assert faults.total() == (len(profile.tables.get("cpu_page_faults", ())) if kinds == ("mark",) else 0)
     assert [layer["quantum_ns"] for layer in decoded.header["layers"]] == [1]
     assert not_of_system(decoded.header["thinned"]) == []
@@ -121,11 +121,11 @@ def test_operations_point_at_the_call_that_launched_them(name: str, recorded: Re
     pairs = operations.merge(outermost, on=keys, suffixes=("", "_call"))
     columns = ("start_ns", "end_ns", "start_ns_call", "end_ns_call")
     expected = Counter(zip(*(pairs[column].tolist() for column in columns), strict=True))
-    found = Counter(
+    counts = Counter(
         tuple(time + begin for time in (work.start, work.end, call.start, call.end)) for work, call in launched(decoded)
     )
     assert len(pairs) > 0
-    assert found == expected
+    assert counts == expected
 
 
 @pytest.mark.parametrize("name", NSYS)
@@ -156,8 +156,8 @@ def test_a_torch_trace_with_stacks_has_the_functions_of_python_by_depth(tmp_path
     ]
     decoded = decode(timeline_payload(read(write(tmp_path, *events))))
     assert {
-        row["label"]: [event.name for event in found]
-        for row, found in zip(decoded.header["rows"], decoded.layers[0], strict=True)
+        row["label"]: [event.name for event in row_events]
+        for row, row_events in zip(decoded.header["rows"], decoded.layers[0], strict=True)
     } == {
         "Main thread, Python": ["main (t.py:7)"],
         "Main thread, Python (2)": ["step (t.py:2)"],
@@ -205,7 +205,7 @@ def test_rows_stand_by_gpu_and_thread_the_busiest_first() -> None:
     ]
 
 
-def test_the_calls_of_two_threads_are_told_apart() -> None:
+def test_the_calls_of_two_threads_are_distinguished() -> None:
     decoded = decode(
         timeline_payload(
             draw("""

@@ -53,8 +53,8 @@ def test_added_up_in_the_window_it_is_where_the_time_went(name: str, recorded: R
     profile = recorded.profile(name)
     decoded = drawn(profile)
     assert [header["width_ns"] for header in decoded.header["activity"]] == [0]
-    found = in_window(profile, decoded)
-    assert {group: times for group, times in found.items() if group in expected(profile)} == expected(profile)
+    sums = in_window(profile, decoded)
+    assert {group: times for group, times in sums.items() if group in expected(profile)} == expected(profile)
 
 
 @pytest.mark.parametrize("name", CAPTURES)
@@ -110,15 +110,15 @@ def accounted(draw_: st.DrawFn) -> Activity:
 
 @given(accounted(), st.integers(0, 10**8), st.integers(10, 4000))
 def test_bins_lose_no_time(one: Activity, origin: int, room: int) -> None:
-    found = account([one], origin_ns=origin, room=float(room))
-    if found is None:
+    binned = account([one], origin_ns=origin, room=float(room))
+    if binned is None:
         assert room < 1000
         return
-    assert found.size <= room
-    if found.width_ns:
-        assert (origin - found.begin_ns) % found.width_ns == 0
-        assert found.begin_ns <= one.edge[0]
-        assert found.end_ns >= one.edge[-1]
+    assert binned.size <= room
+    if binned.width_ns:
+        assert (origin - binned.begin_ns) % binned.width_ns == 0
+        assert binned.begin_ns <= one.edge[0]
+        assert binned.end_ns >= one.edge[-1]
 
 
 @given(accounted(), st.data())
@@ -144,11 +144,13 @@ def of_kind(decoded: Decoded, kind: str) -> list[Event]:
 
 def categories(decoded: Decoded, kind: str) -> dict[str, str]:
     """Return the category of each name in rows of a kind; "" for none."""
-    found = {}
+    categories_by_row = {}
     for name, _, category in decoded.header["labels"]:
-        found[decoded.header["names"][name]] = decoded.header["categories"][category][0] if category >= 0 else ""
+        categories_by_row[decoded.header["names"][name]] = (
+            decoded.header["categories"][category][0] if category >= 0 else ""
+        )
     names = {event.name for event in of_kind(decoded, kind)}
-    return {name: found[name] for name in names}
+    return {name: categories_by_row[name] for name in names}
 
 
 def test_events_have_the_category_of_the_split(recorded: Recorded) -> None:
@@ -171,8 +173,8 @@ def test_a_kernel_and_a_range_of_one_name_keep_their_colors() -> None:
 
 
 def test_collectives_have_a_color_of_their_own(recorded: Recorded) -> None:
-    found = categories(drawn(recorded.profile("ddp2")), "kernel")
-    assert {category for name, category in found.items() if "nccl" in name.lower()} == {"communication"}
+    names = categories(drawn(recorded.profile("ddp2")), "kernel")
+    assert {category for name, category in names.items() if "nccl" in name.lower()} == {"communication"}
 
 
 # calls of the operating system, and page faults
@@ -231,7 +233,7 @@ def test_page_faults_have_rows(recorded: Recorded) -> None:
     assert len(decoded.row("CPU page faults")) == len(profile.table("cpu_page_faults"))
 
 
-def test_without_gpus_nothing_is_said_of_them() -> None:
+def test_without_gpus_nothing_is_reported_about_them() -> None:
     decoded = drawn(draw("nvtx  [a   ]"))
     assert (decoded.header["activity"], decoded.header["activity_groups"], decoded.activities) == ([], [], {})
     assert decoded.header["begin_ns"] == "0"

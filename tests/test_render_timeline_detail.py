@@ -212,8 +212,8 @@ def test_of_too_many_names_the_rarest_are_folded() -> None:
     header = decode(timeline_payload(Profile({"kernels": kernels}))).header
     assert (header["names"][0], header["names"][-1]) == ("often", OTHERS)
     assert len(header["labels"]) == len(header["names"]) == 20_000
-    said = f"Only the 19,999 most frequent of 30,001 names are shown; all others appear as {OTHERS}."
-    assert said in header["thinned"]
+    sentence = f"Only the 19,999 most frequent of 30,001 names are shown; all others appear as {OTHERS}."
+    assert sentence in header["thinned"]
 
 
 def test_of_too_many_details_none_are_given() -> None:

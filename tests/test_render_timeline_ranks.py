@@ -38,10 +38,10 @@ def decoded(parts: list[RankCapture], **more: Any) -> Decoded:
     return decode(timeline_payload(profile, results=build_report(profile, "job").results, **more))
 
 
-def together(found: Decoded, binary: bytes, layer: int = 0) -> dict[int, list[tuple[int, Event]]]:
+def together(decoded: Decoded, binary: bytes, layer: int = 0) -> dict[int, list[tuple[int, Event]]]:
     """Return the rows and events of each collective in a layer."""
-    columns = read_columns(found.header["layers"][layer], binary)
-    events = [(row, event) for row, events in enumerate(found.layers[layer]) for event in events]
+    columns = read_columns(decoded.header["layers"][layer], binary)
+    events = [(row, event) for row, events in enumerate(decoded.layers[layer]) for event in events]
     members = zip(accumulate(columns["member"]), accumulate(columns["collective"]), strict=True)
     grouped: dict[int, list[tuple[int, Event]]] = {}
     for member, collective in members:
@@ -60,8 +60,8 @@ def of_job(profile: Profile, **more: Any) -> tuple[Decoded, bytes]:
     return decode(payload), body(payload)
 
 
-def facts(found: Decoded, binary: bytes) -> dict[str, list[int]]:
-    return read_columns(found.header["ranks"]["together"], binary)
+def facts(decoded: Decoded, binary: bytes) -> dict[str, list[int]]:
+    return read_columns(decoded.header["ranks"]["together"], binary)
 
 
 def likes(work: list[list[int]]) -> list[int]:
@@ -72,19 +72,19 @@ def likes(work: list[list[int]]) -> list[int]:
 @examples(15)
 @given(work=works)
 def test_each_collective_has_a_kernel_of_each_rank_and_who_came_last(work: list[list[int]]) -> None:
-    found, binary = of_job(merge_ranks(world(work)))
-    grouped = together(found, binary)
-    told = facts(found, binary)
+    decoded, binary = of_job(merge_ranks(world(work)))
+    grouped = together(decoded, binary)
+    columns = facts(decoded, binary)
     times = np.array(work)
     assert sorted(grouped) == list(range(STEPS))
     for number, members in grouped.items():
-        rows = [found.header["rows"][row] for row, _ in members]
+        rows = [decoded.header["rows"][row] for row, _ in members]
         assert [row["group"] for row in rows] == list(range(len(work)))
         assert {row["kind"] for row in rows} == {"kernel"}
         assert len({event.end for _, event in members}) == 1
-        assert told["members"][number] == len(work)
-        assert told["late"][number] == np.ptp(times[:, number])
-        assert times[told["last"][number], number] == times[:, number].max()
+        assert columns["members"][number] == len(work)
+        assert columns["late"][number] == np.ptp(times[:, number])
+        assert times[columns["last"][number], number] == times[:, number].max()
         assert min(event.end - event.start for _, event in members) == TRANSFER_NS
 
 
@@ -92,12 +92,12 @@ def test_each_collective_has_a_kernel_of_each_rank_and_who_came_last(work: list[
 @examples(10)
 @given(work=works)
 def test_steps_of_ranks_begin_when_their_work_does(work: list[list[int]]) -> None:
-    found, binary = of_job(merge_ranks(world(work)))
-    header = found.header
+    decoded, binary = of_job(merge_ranks(world(work)))
+    header = decoded.header
     edges = iter(read_columns(header["ranks"]["steps"], binary)["edge"])
-    for rank, events in zip(header["ranks"]["each"], found.layers[0], strict=False):
-        mine = [header["window"][0] + time for time in accumulate(next(edges) for _ in range(rank["edges"]))]
-        assert mine == [*(event.start for event in events[::2]), events[-1].end]
+    for rank, events in zip(header["ranks"]["each"], decoded.layers[0], strict=False):
+        starts = [header["window"][0] + time for time in accumulate(next(edges) for _ in range(rank["edges"]))]
+        assert starts == [*(event.start for event in events[::2]), events[-1].end]
         assert rank["step"] == 0
     assert not list(edges)
 
@@ -133,27 +133,27 @@ def test_few_ranks_are_all_shown() -> None:
 
 def test_of_many_ranks_that_all_differ_few_are_shown() -> None:
     work = [[500_000 + 100_000 * rank] * STEPS for rank in range(16)]
-    found = likes(work)
-    assert found[15] == 15
-    assert len(set(found)) <= 4
+    ranks = likes(work)
+    assert ranks[15] == 15
+    assert len(set(ranks)) <= 4
 
 
 def test_a_capture_of_one_rank_has_no_ranks(recorded: Recorded) -> None:
-    found = decode(timeline_payload(recorded.profile("train")))
-    assert found.header["ranks"] is None
-    assert "collective" not in found.header["layers"][0]["columns"]
+    decoded = decode(timeline_payload(recorded.profile("train")))
+    assert decoded.header["ranks"] is None
+    assert "collective" not in decoded.header["layers"][0]["columns"]
 
 
 @pytest.mark.parametrize("name", ["ddp2", "ddp_exposed"])
 def test_real_ranks_end_together(name: str, recorded: Recorded) -> None:
-    found, binary = of_job(recorded.profile(name))
-    grouped = together(found, binary)
+    decoded, binary = of_job(recorded.profile(name))
+    grouped = together(decoded, binary)
     assert len(grouped) > 10
     distances = [abs(one.end - other.end) for (_, one), (_, other) in grouped.values()]
     assert np.median(distances) < ONE_CLOCK_NS
-    told = facts(found, binary)
+    columns = facts(decoded, binary)
     for number, ((_, one), (_, other)) in grouped.items():
-        assert told["late"][number] == abs(one.start - other.start)
+        assert columns["late"][number] == abs(one.start - other.start)
 
 
 @pytest.mark.parametrize("most_bytes", [4_000, 8_000, 16_000, 40_000])
@@ -163,11 +163,11 @@ def test_small_pages_have_what_fits(most_bytes: int) -> None:
     payload = timeline_payload(profile, most_bytes=most_bytes)
     assert payload is not None
     assert len(payload) <= most_bytes
-    found = decode(payload)
-    ranks, said = found.header["ranks"], " ".join(found.header["thinned"])
-    assert (ranks["together"] is None) == ("not connected" in said)
-    assert (ranks["steps"] is None) == ("cannot be aligned" in said)
-    for layer in found.header["layers"]:
+    decoded = decode(payload)
+    ranks, thinned = decoded.header["ranks"], " ".join(decoded.header["thinned"])
+    assert (ranks["together"] is None) == ("not connected" in thinned)
+    assert (ranks["steps"] is None) == ("cannot be aligned" in thinned)
+    for layer in decoded.header["layers"]:
         assert ("collective" in layer["columns"]) == (ranks["together"] is not None)
     assert [rank["number"] for rank in ranks["each"]] == list(range(8))
 
@@ -190,18 +190,18 @@ def test_of_a_large_job_those_that_are_drawn_stand_for_the_others() -> None:
     work[7] = [1_400_000] * STEPS
     parts = world(work)
     profile = merge_some_ranks([rank_summary(part) for part in parts], lambda number: parts[number].profile, 3)
-    found, binary = of_job(profile)
-    ranks = found.header["ranks"]
+    decoded, binary = of_job(profile)
+    ranks = decoded.header["ranks"]
     drawn = [rank["number"] for rank in ranks["each"] if rank["groups"]]
     assert len(ranks["each"]) == 12
     assert len(drawn) == 3
     assert 7 in drawn
     assert {ranks["each"][rank["like"]]["number"] for rank in ranks["each"]} == set(drawn)
     # what is told of a collective is of all, and its kernels are those that are drawn
-    told = facts(found, binary)
-    assert set(told["members"]) == {12}
-    assert set(told["last"]) == {7}
-    assert set(told["late"]) == {400_000}
-    assert {len(members) for members in together(found, binary).values()} == {3}
+    columns = facts(decoded, binary)
+    assert set(columns["members"]) == {12}
+    assert set(columns["last"]) == {7}
+    assert set(columns["late"]) == {400_000}
+    assert {len(members) for members in together(decoded, binary).values()} == {3}
     assert [rank["edges"] for rank in ranks["each"] if rank["groups"]] == [STEPS + 1] * 3
     assert {rank["edges"] for rank in ranks["each"] if not rank["groups"]} == {0}

@@ -58,21 +58,21 @@ def read_back(sums: Sums | None, names: tuple[str, ...]) -> DecodedSums:
 
 def expected(events: TimelineEvents, begin: int, end: int) -> dict[Section, Statistics]:
     """Sum up what has any time from `begin` to `end`; what has no length is there if it begins there."""
-    found: dict[Section, Statistics] = {}
+    statistics: dict[Section, Statistics] = {}
     for row, (low, high) in zip(events.rows, pairwise(events.bounds.tolist()), strict=True):
-        sums = found.setdefault((row.group, row.kind), Statistics())
+        sums = statistics.setdefault((row.group, row.kind), Statistics())
         for event in range(low, high):
             start, stop = int(events.start[event]), int(events.end[event])
             if start < end and (stop > begin or start >= begin):
                 name = events.labels.names[int(events.label[event])]
                 sums.events[name] += 1
                 sums.time[name] += min(stop, end) - max(start, begin)
-    for section, sums in found.items():
+    for section, sums in statistics.items():
         rows = [place for place, row in enumerate(events.rows) if (row.group, row.kind) == section]
         spans = [slice(*events.bounds[row : row + 2]) for row in rows]
         both = [np.concatenate([times[span] for span in spans]) for times in (events.start, events.end)]
         sums.busy = length(clipped_union(both[0], both[1], (begin, end)))
-    return {section: sums for section, sums in found.items() if sums.events}
+    return {section: sums for section, sums in statistics.items() if sums.events}
 
 
 def folded(statistics: dict[Section, Statistics], kept: set[tuple[Section, str | None]]) -> dict[Section, Statistics]:
@@ -158,16 +158,16 @@ def test_events_without_length_are_counted_where_they_begin() -> None:
 
 def in_tables(profile: Profile) -> dict[str, Statistics]:
     """All events of a profile by the kind of their rows; as these have one group each, that is all of it."""
-    found = {}
+    statistics = {}
     for table, kind in {"kernels": "kernel", "api_calls": "api", "ranges": "range"}.items():
         if table in profile.tables:
             frame = profile.table(table)
             start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-            sums = found[kind] = Statistics(length(clipped_union(start, end, (0, 1 << 60))))
+            sums = statistics[kind] = Statistics(length(clipped_union(start, end, (0, 1 << 60))))
             for name, duration in zip(frame["name"].astype("str"), (end - start).tolist(), strict=True):
                 sums.time[name] += duration
                 sums.events[name] += 1
-    return found
+    return statistics
 
 
 def in_sums(read: DecodedSums | None) -> dict[str, Statistics]:
@@ -179,19 +179,19 @@ def in_sums(read: DecodedSums | None) -> dict[str, Statistics]:
 def test_a_thinned_timeline_has_the_sums_of_its_tables(most_bytes: int) -> None:
     profile = busy_profile(60_000, streams=9)
     decoded = decode(timeline_payload(profile, most_bytes=most_bytes))
-    found, all_ = in_sums(decoded.sums), in_tables(profile)
-    for kind, sums in found.items():
+    statistics, all_ = in_sums(decoded.sums), in_tables(profile)
+    for kind, sums in statistics.items():
         assert (sums.busy, sums.time.total()) == (all_[kind].busy, all_[kind].time.total())
         assert sums.events.total() == all_[kind].events.total()
         named = {name for name in sums.events if name}
         assert {name: sums.time[name] for name in named} == {name: all_[kind].time[name] for name in named}
         assert {name: sums.events[name] for name in named} == {name: all_[kind].events[name] for name in named}
-    assert set(found) == set(all_)
+    assert set(statistics) == set(all_)
     assert decoded.sums
     columns = decoded.sums.header["columns"].values()
     assert sum(count * width for count, width in columns) < most_bytes
-    (said,) = [sentence for sentence in decoded.header["thinned"] if "Statistics" in sentence]
-    assert said.startswith("Statistics of a selection cover all events, in steps of ")
+    (sentence,) = [sentence for sentence in decoded.header["thinned"] if "Statistics" in sentence]
+    assert sentence.startswith("Statistics of a selection cover all events, in steps of ")
 
 
 def test_an_exact_timeline_needs_no_sums() -> None:

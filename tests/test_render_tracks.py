@@ -78,11 +78,11 @@ def test_what_crosses_nothing_stays_on_its_thread(spans: list[tuple[int, int, in
     profile = with_ranges(spans)
     slices = thread_slices(profile, Places(profile))
     for thread in {thread for thread, _, _ in spans}:
-        mine = [span[1:] for span in spans if span[0] == thread]
-        apart = sorted(span for span in mine if not any(cross(span, other) for other in mine))
+        of_thread = [span[1:] for span in spans if span[0] == thread]
+        uncrossed = sorted(span for span in of_thread if not any(cross(span, other) for other in of_thread))
         row = next(place for place, track in enumerate(slices.tracks) if track.tid == thread)
         on_row = spans_of(slices).get(row, [])
-        assert all(on_row.count(span) == mine.count(span) for span in apart)
+        assert all(on_row.count(span) == of_thread.count(span) for span in uncrossed)
 
 
 @given(SPANS)

@@ -33,12 +33,12 @@ def split(*times: tuple[int, str, int]) -> pd.DataFrame:
 
 
 def waits(gain: float | None = 14.6, **fields: Any) -> Finding:
-    told = {"cause": "The GPU is launch-bound in `forward`", "action": "use a CUDA graph", **fields}
+    texts = {"cause": "The GPU is launch-bound in `forward`", "action": "use a CUDA graph", **fields}
     title = "The GPU is launch-bound in `forward`: 1 ms of the 7 ms of each step"
-    return Finding("launch_bound", "advice", title, "", gain_ns=1, gain_pct=gain, **told)
+    return Finding("launch_bound", "advice", title, "", gain_ns=1, gain_pct=gain, **texts)
 
 
-def said(*results: Any, **changes: Any) -> Verdict:
+def verdict_of(*results: Any, **changes: Any) -> Verdict:
     report = small_report(results=results, **changes)
     return verdict(report, numbers(report))
 
@@ -55,46 +55,46 @@ BUSY = on_gpus((0, COMPUTE, 190), (0, HOST, 650), (0, LAUNCH, 160))
 
 
 def test_the_cause_comes_after_how_busy_the_gpu_was_and_before_what_to_do() -> None:
-    assert said(*BUSY, findings=(waits(), waits(5.0))).text == (
+    assert verdict_of(*BUSY, findings=(waits(), waits(5.0))).text == (
         "GPU 19.0 % busy. The GPU is launch-bound in `forward`. First: use a CUDA graph, about −15 %."
     )
 
 
 def test_a_finding_that_is_not_advice_is_not_the_cause() -> None:
     note = Finding("lost_events", "warning", "Events were lost", "")
-    assert said(*BUSY, findings=(note, waits())).cause == "The GPU is launch-bound in `forward`."
+    assert verdict_of(*BUSY, findings=(note, waits())).cause == "The GPU is launch-bound in `forward`."
 
 
 def test_several_gpus_are_given_from_the_least_to_the_most_busy() -> None:
     both = on_gpus((0, COMPUTE, 19), (0, HOST, 81), (1, COMPUTE, 99), (1, HOST, 1))
-    assert said(*both, findings=(waits(),)).state == "2 GPUs 19.0 to 99.0 % busy."
+    assert verdict_of(*both, findings=(waits(),)).state == "2 GPUs 19.0 to 99.0 % busy."
     alike = on_gpus((0, COMPUTE, 99), (0, HOST, 1), (3, COMPUTE, 198), (3, HOST, 2))
-    assert said(*alike, findings=(waits(),)).state == "2 GPUs 99.0 % busy."
+    assert verdict_of(*alike, findings=(waits(),)).state == "2 GPUs 99.0 % busy."
 
 
 def test_a_gpu_that_only_communicates_does_not_count_as_computing() -> None:
     both = on_gpus((0, COMPUTE, 60), (0, COMMUNICATION, 39), (0, HOST, 1), (1, COMPUTE, 92), (1, COMMUNICATION, 8))
     expected = "2 GPUs compute 60.0 to 92.0 % of the time, and only communicate in 8.0 to 39.0 %."
-    assert said(*both, findings=(waits(),)).state == expected
+    assert verdict_of(*both, findings=(waits(),)).state == expected
     alone = on_gpus((0, COMPUTE, 60), (0, COMMUNICATION, 39), (0, HOST, 1))
-    assert said(*alone).state == "GPU computes 60.0 % of the time, and only communicates in 39.0 %."
+    assert verdict_of(*alone).state == "GPU computes 60.0 % of the time, and only communicates in 39.0 %."
     little = on_gpus((0, COMPUTE, 97), (0, COMMUNICATION, 2), (0, HOST, 1))
-    assert said(*little).state == "GPU 99.0 % busy."
+    assert verdict_of(*little).state == "GPU 99.0 % busy."
 
 
 def test_of_a_job_whose_report_holds_some_ranks_it_says_of_how_many() -> None:
     both = on_gpus((0, COMPUTE, 19), (0, HOST, 81), (1, COMPUTE, 19), (1, HOST, 81))
     ranks = result(RANKS.name, pd.DataFrame({"rank": range(64), "like_rank": [0, 1] * 32}))
-    assert said(*both, ranks, findings=(waits(),)).state == "2 of 64 GPUs 19.0 % busy."
+    assert verdict_of(*both, ranks, findings=(waits(),)).state == "2 of 64 GPUs 19.0 % busy."
     every = result(RANKS.name, pd.DataFrame({"rank": [0, 1], "like_rank": [0, 1]}))
-    assert said(*both, every, findings=(waits(),)).state == "2 GPUs 19.0 % busy."
+    assert verdict_of(*both, every, findings=(waits(),)).state == "2 GPUs 19.0 % busy."
 
 
 def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     whole = on_gpus((0, COMPUTE, 99), (0, HOST, 1))
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     gains = result(WHAT_IF.name, pd.DataFrame({"rule": ["fusion", "wait"], "gain_pct": [7.5, 0.1]}))
-    healthy = said(*whole, replay, gains)
+    healthy = verdict_of(*whole, replay, gains)
     assert healthy.cause == ""  # 1 % of idle time is not worth a word
     assert healthy.first == (
         f"None of {len(RULES)} known causes is worth fixing: fusing kernels would save most, 7.5 %, and is rarely "
@@ -106,8 +106,8 @@ def test_what_lies_outside_of_the_window_is_not_called_healthy() -> None:
     train = within("train", Kernel(1400), Kernel(1500, name="b"), Host(20))
     validation = within("validation", Kernel(500, name="c"), Sync(), Host(500))
     report = build_report(captured((*[train] * 60, *[validation] * 200)), "two loops")
-    found = verdict(report, numbers(report))
-    assert found.text == (
+    result = verdict(report, numbers(report))
+    assert result.text == (
         "GPU 99.9 % busy. No known cause is worth fixing in these steps, but outside of them: The CPU waits for the "
         "GPU in `validation` (cudaDeviceSynchronize). First: drop the sync, about −27 % of the whole run."
     )
@@ -128,27 +128,30 @@ def test_of_a_busy_gpu_it_says_whether_its_kernels_were_measured() -> None:
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     limits = pd.DataFrame({"name": ["a"], "replay_ns": [1.0], "unit": "DRAM", "used_pct": [90.0]})
     whole = on_gpus((0, COMPUTE, 99), (0, HOST, 1))
-    found = f"None of {len(RULES)} known causes applies."
-    assert said(*whole, replay).first == f"{found} Kernel efficiency was not measured. Profile with ncu to check it."
-    assert said(*whole, replay, result(NCU_LIMITS.name, limits)).first == found
-    assert said(*BUSY, replay).first == found
+    sentence = f"None of {len(RULES)} known causes applies."
+    assert (
+        verdict_of(*whole, replay).first
+        == f"{sentence} Kernel efficiency was not measured. Profile with ncu to check it."
+    )
+    assert verdict_of(*whole, replay, result(NCU_LIMITS.name, limits)).first == sentence
+    assert verdict_of(*BUSY, replay).first == sentence
 
 
 @pytest.mark.parametrize("rule", [rule.name for rule in RULES])
 def test_what_is_not_worth_its_work_is_named_in_words(rule: str) -> None:
     gains = result(WHAT_IF.name, pd.DataFrame({"rule": [rule], "gain_pct": [1.0]}))
-    first = said(*BUSY, result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]})), gains).first
+    first = verdict_of(*BUSY, result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]})), gains).first
     assert f": {rule} would" not in first
     assert "1.0 %, and is rarely worth the work below " in first
 
 
 def test_a_list_that_was_cut_ends_with_its_own_dots() -> None:
     cause = "Kernels in a row: add, pow, ..."
-    assert said(*BUSY, findings=(waits(cause=cause),)).cause == cause
+    assert verdict_of(*BUSY, findings=(waits(cause=cause),)).cause == cause
 
 
 def test_an_idle_gpu_without_advice_is_not_called_healthy() -> None:
-    idle = said(*BUSY, unchecked={"host_code": "no CUDA calls were recorded."})
+    idle = verdict_of(*BUSY, unchecked={"host_code": "no CUDA calls were recorded."})
     assert idle.text == (
         "GPU 19.0 % busy. Largest wait: host code, 65.0 % of the window. "
         "Causes could not be checked: no CUDA calls were recorded."
@@ -157,35 +160,40 @@ def test_an_idle_gpu_without_advice_is_not_called_healthy() -> None:
 
 def test_single_kernels_have_a_verdict_of_their_own() -> None:
     replayed = result(NCU_KERNELS.name, pd.DataFrame({"name": ["a", "b"]}))
-    assert said(replayed).text == ("2 kernels replayed by ncu, without a timeline. What limits them was not collected.")
+    assert verdict_of(replayed).text == (
+        "2 kernels replayed by ncu, without a timeline. What limits them was not collected."
+    )
     limits = pd.DataFrame({"name": ["a", "b"], "replay_ns": [1.0, 2.0], "unit": "DRAM", "used_pct": [90.0, 30.0]})
-    assert said(replayed, result(NCU_LIMITS.name, limits)).cause == (
+    assert verdict_of(replayed, result(NCU_LIMITS.name, limits)).cause == (
         "The longest, `b`, waits on latencies: its busiest unit is used to 30.0 % (DRAM)."
     )
     near = limits.assign(replay_ns=[2.0, 1.0], used_pct=[61.0, 95.0])
-    limited = said(replayed, result(NCU_LIMITS.name, near))
+    limited = verdict_of(replayed, result(NCU_LIMITS.name, near))
     assert limited.cause == "The longest, `a`, is limited by DRAM, used to 61.0 %."
     unknown = limits.assign(used_pct=[61.0, math.nan])
-    assert said(replayed, result(NCU_LIMITS.name, unknown)).cause == "What limits the longest, `b`, was not collected."
+    assert (
+        verdict_of(replayed, result(NCU_LIMITS.name, unknown)).cause
+        == "What limits the longest, `b`, was not collected."
+    )
     far = Finding("uncoalesced", "advice", "Threads access distant memory", "", source="ncu_limits")
     roof = Finding("at_roof", "info", "Kernels at the peak", "", source="ncu_limits")
-    assert said(replayed, findings=(roof, far)).cause == "Threads access distant memory."
-    assert said(replayed, findings=(roof,)).cause == "Kernels at the peak."
+    assert verdict_of(replayed, findings=(roof, far)).cause == "Threads access distant memory."
+    assert verdict_of(replayed, findings=(roof,)).cause == "Kernels at the peak."
 
 
 def test_without_work_on_a_gpu_the_verdict_says_so() -> None:
-    assert said().text == "No work on a GPU."
+    assert verdict_of().text == "No work on a GPU."
     lost = Finding("nothing_recorded", "warning", "torch.profiler recorded nothing", "")
     none = result("cpu_ops", pd.DataFrame(columns=["name", "calls", "own_ns", "own_pct"]))
-    assert said(none, findings=(lost,)).text == "No work on a GPU."
-    assert said(none).text == (
+    assert verdict_of(none, findings=(lost,)).text == "No work on a GPU."
+    assert verdict_of(none).text == (
         "No work on a GPU, and no PyTorch operator. torch.profiler records only the thread that starts it. "
         "First: if other threads do the work, record them (--record threads, or profile_all_threads=True)."
     )
     operators = pd.DataFrame(
         {"name": ["aten::mm", "aten::add"], "calls": [2, 2], "own_ns": [9, 1], "own_pct": [90.0, 10.0]}
     )
-    assert said(result("cpu_ops", operators)).text == (
+    assert verdict_of(result("cpu_ops", operators)).text == (
         "No work on a GPU. The top operator, `aten::mm`, takes 90.0 % of operator time. "
         "Reports of GPU work also have kernels, copies, launches and causes."
     )
@@ -202,10 +210,10 @@ def test_without_work_on_a_gpu_the_verdict_says_so() -> None:
 def test_a_capture_that_lacks_the_gpu_says_so_before_what_the_cpu_did(rule: str, text: str) -> None:
     operators = pd.DataFrame({"name": ["aten::mm"], "calls": [2], "own_ns": [9], "own_pct": [100.0]})
     lacking = Finding(rule, "warning", "GPU", "", "Record the GPU, too.")
-    assert said(result("cpu_ops", operators), findings=(lacking,)).text == text
+    assert verdict_of(result("cpu_ops", operators), findings=(lacking,)).text == text
 
 
-def test_what_the_verdict_says_of_a_capture_is_not_said_again() -> None:
+def test_what_the_verdict_says_of_a_capture_is_not_repeated() -> None:
     lacking = Finding("lost_events", "warning", "No GPU work was saved", "It was lost. So it is.", "End by itself.")
     other = Finding("odd", "warning", "Odd", "")
     report = small_report(results=(), findings=(lacking, other))
@@ -223,13 +231,13 @@ def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
     assert "Nothing here is worth fixing." in text
 
 
-def test_what_is_said_of_the_simulation_stands_once_where_gains_are_defined() -> None:
-    said_of_all = SIMULATED.format(one="a step", difference="+0.5 %")
-    found = tuple(waits(gain, evidence=("mine", said_of_all)) for gain in (14.6, 5.0))
-    items, simulation = without_simulation(advice(found, {}, KernelLabels(())))
+def test_the_sentence_about_the_simulation_stands_once_where_gains_are_defined() -> None:
+    simulated = SIMULATED.format(one="a step", difference="+0.5 %")
+    findings = tuple(waits(gain, evidence=("mine", simulated)) for gain in (14.6, 5.0))
+    items, simulation = without_simulation(advice(findings, {}, KernelLabels(())))
     assert [item.evidence for item in items] == [("mine",), ("mine",)]
-    assert simulation == f"{said_of_all}."
-    assert render_html(small_report(results=BUSY, findings=found)).count("The simulation of a") == 1
+    assert simulation == f"{simulated}."
+    assert render_html(small_report(results=BUSY, findings=findings)).count("The simulation of a") == 1
 
 
 @pytest.mark.parametrize(
@@ -252,13 +260,13 @@ def test_on_a_cpu_shares_are_of_the_window_or_of_operator_time_and_say_so(host: 
     )
     largest = "The top operator, `aten::mm`, takes 90.0 % of operator time."
     results = (result("cpu_ops", operators), result(STEP_PARTS.name, parts))
-    assert said(*results).cause == f"{cause} {largest}"
+    assert verdict_of(*results).cause == f"{cause} {largest}"
     report = small_report(results=results)
     (top,) = (one for one in first_figures(numbers(report), report) if one.label == "Top operator")
     assert f"{top.value} {top.note}" == "90.0 % of operator time: aten::mm"
     both = pd.concat([parts, parts.assign(tid=2)])
     # of several threads, no share of the window is known
-    assert said(result("cpu_ops", operators), result(STEP_PARTS.name, both)).cause == largest
+    assert verdict_of(result("cpu_ops", operators), result(STEP_PARTS.name, both)).cause == largest
 
 
 def test_another_window_has_its_own_verdict() -> None:
@@ -266,8 +274,8 @@ def test_another_window_has_its_own_verdict() -> None:
     waited = "GPU 2.0 % busy. Largest wait: host code, 98.0 % of the window."
     assert verdict_on(View("whole", 0, 10, "", split=frame), Numbers()).text == waited
     assert verdict_on(View("start-up", 0, 10, "", split=frame), Numbers()).text == f"{waited} One-time cost."
-    once = verdict_on(View("start-up", 0, 10, "", split=frame, findings=(waits(action=""),)), Numbers())
-    assert once.text == "GPU 2.0 % busy. The GPU is launch-bound in `forward`. One-time cost."
+    start_up = verdict_on(View("start-up", 0, 10, "", split=frame, findings=(waits(action=""),)), Numbers())
+    assert start_up.text == "GPU 2.0 % busy. The GPU is launch-bound in `forward`. One-time cost."
     assert verdict_on(View("whole", 0, 10, ""), Numbers()).text == ""
 
 
@@ -291,14 +299,14 @@ def test_a_long_list_of_names_is_left_out_of_a_sentence() -> None:
 
 def test_a_line_of_causes_says_what_a_kernel_alone_could_gain() -> None:
     alone = waits(None, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
-    known = waits(14.6, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
-    causes = [one.cause for one in advice((alone, known), {}, KernelLabels(()))]
-    assert causes == [f"{alone.cause}, up to \N{MINUS SIGN}78 % of its time", known.cause]
+    weighed = waits(14.6, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
+    causes = [one.cause for one in advice((alone, weighed), {}, KernelLabels(()))]
+    assert causes == [f"{alone.cause}, up to \N{MINUS SIGN}78 % of its time", weighed.cause]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_cause_stays_one_short_line(text: str) -> None:
-    sentence = said(*BUSY, findings=(waits(cause=text, action=text),)).text
+    sentence = verdict_of(*BUSY, findings=(waits(cause=text, action=text),)).text
     assert len(cause_of(waits(cause=text))) <= 160
     assert len(sentence) <= 400
     assert "\n" not in sentence

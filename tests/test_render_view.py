@@ -270,8 +270,8 @@ def test_families_of_the_critical_path_are_no_kernels_to_tell_apart() -> None:
 def test_causes_that_were_not_checked_are_named_in_words() -> None:
     reason = "no kernel was replayed with ncu"
     rules = ["at_roof", "registers", "shared_memory", "tail", "uncoalesced", "host_code"]
-    ((named, said),) = page(small_report(unchecked=dict.fromkeys(rules, reason))).unchecked
-    assert said == reason
+    ((named, cause),) = page(small_report(unchecked=dict.fromkeys(rules, reason))).unchecked
+    assert cause == reason
     assert (named[0], named[-1]) == ("kernels at the hardware limit", "host code")
     assert not any("_" in name or name in rules for name in named)
 

@@ -88,13 +88,13 @@ def test_any_node_of_a_report_can_be_another_value(documents: list[dict[str, Any
 
 @pytest.mark.nightly
 def test_every_column_that_a_page_takes_is_asked_for_when_the_report_is_read(documents: list[dict[str, Any]]) -> None:
-    beside = ("gpu_time", "ncu_roofs")
+    names = ("gpu_time", "ncu_roofs")
     refused = 0
     for document in documents:
         for each in document["results"]:
             if each["table"] is None or not each["table"]["rows"]:
                 continue
-            others = [other for other in document["results"] if other["name"] in beside and other is not each]
+            others = [other for other in document["results"] if other["name"] in names and other is not each]
             alone = {**document, "results": [each, *others]}
             for place in range(len(each["table"]["columns"])):
                 path = ("results", 0, "table", "columns", place)
@@ -115,7 +115,7 @@ def test_every_column_that_a_page_takes_is_asked_for_when_the_report_is_read(doc
         (("title",), None, "title of the report is not a string"),
     ],
 )
-def test_a_type_that_is_another_is_said_with_its_place(path: Path_, value: Any, reason: str) -> None:
+def test_a_type_that_is_another_is_reported_with_its_place(path: Path_, value: Any, reason: str) -> None:
     document = json.loads(small_report().to_json())
     with pytest.raises(CaptureError) as caught:
         Report.from_json(with_value(document, path, value))

@@ -59,13 +59,13 @@ def report_of(path: Path) -> str:
 
 def stats_of(path: Path) -> dict[str, str]:
     profile = read(path)
-    found = {}
+    texts = {}
     for report in REPORTS:
         try:
-            found[report] = write_stats(stats_table(profile, report), "csv")
+            texts[report] = write_stats(stats_table(profile, report), "csv")
         except MissingTable as error:
-            found[report] = str(error)
-    return found
+            texts[report] = str(error)
+    return texts
 
 
 def content(path: Path) -> bytes:
@@ -355,7 +355,7 @@ def test_rules_of_ncu_lose_folders_and_keep_links(tmp_path: Path) -> None:
         ("git@host:team/x ann-laptop.local db-0.svc.cluster.local ip-10-0-0-1", "<address> " * 3 + "<address>"),
     ],
 )
-def test_paths_and_addresses_are_told_from_names(text: str, expected: str | None) -> None:
+def test_paths_and_addresses_are_distinguished_from_names(text: str, expected: str | None) -> None:
     assert Private().text(text) == (text if expected is None else expected)
 
 
@@ -367,8 +367,8 @@ def test_what_is_learned_is_found_as_a_word_or_inside_if_it_is_long() -> None:
     private.learn_value("HOSTNAME", "gpu-17.example.org")
     private.learn_value("WANDB_API_KEY", "k3y5")
     private.learn_value("PROCESS_0:ARGUMENT_3", "--run=exp2026abcdefgh17 stream")
-    said = private.text("root channel ann_x berthold17 on GPU-17.example.org gpu-17 k3y5 exp2026ABCDEFGH17x stream")
-    assert said == "root channel <user>_x <user>17 on <address> <host> <private> <private>x stream"
+    text = private.text("root channel ann_x berthold17 on GPU-17.example.org gpu-17 k3y5 exp2026ABCDEFGH17x stream")
+    assert text == "root channel <user>_x <user>17 on <address> <host> <private> <private>x stream"
     assert private.removed["user names"] == 2
     assert private.found_in("cannot Ann")
     assert not private.found_in("cannot")
@@ -479,21 +479,21 @@ KEYS = st.one_of(
 
 @given(st.sampled_from(SHOWN), NAMES)
 def test_what_looks_private_is_taken_out_of_any_text(context: str, name: str) -> None:
-    said = Private().text(context.format(name))
-    assert name not in said.lower()
-    assert Private().text(said) == said
+    text = Private().text(context.format(name))
+    assert name not in text.lower()
+    assert Private().text(text) == text
 
 
 @given(KEYS, st.sampled_from(["{}", "use {} now", "key={}", "k:{},", "({})", "step_{}", "<{}>", '"{}"']))
 def test_keys_of_services_are_taken_out_of_any_text(key: str, context: str) -> None:
     for clean in (Private().text, Private().words, Private().message):
-        said = clean(context.format(key))
-        assert key not in said
-        assert key[-12:] not in said
+        text = clean(context.format(key))
+        assert key not in text
+        assert key[-12:] not in text
 
 
 @given(st.sampled_from(TELLING), NAMES)
-def test_what_is_told_once_is_found_everywhere(context: str, name: str) -> None:
+def test_what_is_learned_once_is_found_everywhere(context: str, name: str) -> None:
     private = Private()
     private.learn_fact(context.format(name))
     for shown in (f"of {name}", f"{name.upper()}_x", f"x{name}y", f"load_{name}", f"{name}01"):
@@ -602,13 +602,13 @@ def names_of(path: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def real_names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("names")
-    found = set[str]()
+    names = set[str]()
     for name in ("train", "gelu", "ddp2", "python_names", "ops_2.13.0", "events_2.11.0", "measure.raw", "cuda_graph"):
         (packed,) = (path for end in ("sqlite.xz", "json.gz", "csv.xz") for path in DATA.rglob(f"{name}.{end}"))
         source = folder / packed.name.removesuffix(".xz")
         source.write_bytes(lzma.decompress(packed.read_bytes()) if packed.suffix == ".xz" else packed.read_bytes())
-        found |= names_of(source)
-    return sorted(found)
+        names |= names_of(source)
+    return sorted(names)
 
 
 def test_real_names_of_kernels_and_operators_stay(real_names: list[str]) -> None:
@@ -656,8 +656,8 @@ def in_an_export(folder: Path, private: str, shown: list[str]) -> Path:
 
 def in_a_trace(folder: Path, private: str, shown: list[str]) -> Path:
     events = [kineto.call(cat="user_annotation", name=text, args={"note": private}) for text in shown]
-    told = shown[-2:]
-    events += [kineto.call(cat="python_function", name=f"x.py(3): {text}", args={"Call stack": text}) for text in told]
+    last = shown[-2:]
+    events += [kineto.call(cat="python_function", name=f"x.py(3): {text}", args={"Call stack": text}) for text in last]
     frames = [kineto.call(cat="cpu_op", name="aten::mm", args={"Concrete Inputs": shown, "Input Dims": [[1, 2]]})]
     return kineto.write(folder, kineto.kernel(), kineto.call(), *events, *frames, command=private)
 
@@ -715,9 +715,9 @@ def test_a_clean_text_stays_as_it_is(text: str) -> None:
     private.learn_value("USER", "ann")
     private.learn_value("HOST", "berthold")
     for clean in (private.text, private.message, private.words, private.function, private.file):
-        once = clean(text)
-        assert clean(once) == once
-        assert not private.found_in(once)
+        cleaned = clean(text)
+        assert clean(cleaned) == cleaned
+        assert not private.found_in(cleaned)
 
 
 @given(st.sampled_from(["", "/home/ann/", "/opt/lib/python3.12/site-packages/torch/", "torch/", "x/", "<a>/"]), texts)
@@ -738,18 +738,18 @@ def test_a_function_is_called_as_before(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "start", "said"),
+    ("name", "start", "hint"),
     [
         ("x.nsys-rep", b"NVIDIA Tegra Profiler Report", "nsys export --type sqlite"),
         ("x.ncu-rep", b"NVR\0" + bytes(60), "ncu --import FILE.ncu-rep --csv"),
         ("report.json", b'{"format": 3}', "Attach it unchanged"),
     ],
 )
-def test_other_files_are_refused_with_what_to_do(name: str, start: bytes, said: str, run: Any, tmp_path: Path) -> None:
+def test_other_files_are_refused_with_what_to_do(name: str, start: bytes, hint: str, run: Any, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(start)
     output = run("sanitize", name, "-o", "out", expect=3).output
     assert f"{name} cannot be sanitized: " in output
-    assert said in output
+    assert hint in output
     assert not (tmp_path / "out").exists()
 
 
@@ -854,12 +854,12 @@ def test_the_command_says_what_it_took_out_and_never_what_it_was(run: Any, tmp_p
     ],
 )
 def test_variables_are_known_by_what_their_names_say(name: str, value: str, private: str) -> None:
-    known = Private()
-    known.learn_value(name, value)
-    known.learn_value("USER", "alice77")
+    learned = Private()
+    learned.learn_value(name, value)
+    learned.learn_value("USER", "alice77")
     # the working folder is no password
-    known.learn_value("PWD", "laying")
-    assert private not in known.text(f"range of {private} here")
+    learned.learn_value("PWD", "laying")
+    assert private not in learned.text(f"range of {private} here")
     # a dotless i is an i to the pattern
-    assert "77" not in known.text("stage al\u0131ce77")
-    assert known.text("laying") == "laying"
+    assert "77" not in learned.text("stage al\u0131ce77")
+    assert learned.text("laying") == "laying"

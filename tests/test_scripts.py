@@ -134,8 +134,8 @@ def test_columns_are_read_as_they_were_written() -> None:
     read = (
         "Object.entries(readColumns(data.header, Uint8Array.from(data.bytes))).map(([name, all]) => [name, [...all]])"
     )
-    found = dict(evaluate("timeline/columns.js", "readColumns", read, data))
-    assert found == {name: column.tolist() for name, column in values.items()}
+    decoded = dict(evaluate("timeline/columns.js", "readColumns", read, data))
+    assert decoded == {name: column.tolist() for name, column in values.items()}
 
 
 def busy(*, drift_ns: int = 0) -> Profile:
@@ -173,9 +173,9 @@ def test_the_timeline_is_what_python_put_into_it(profile: Profile, most_bytes: i
             return events;
         }));
     })()"""
-    found = evaluate("timeline/data.js", "TimelineData", read, payload.decode())
+    data = evaluate("timeline/data.js", "TimelineData", read, payload.decode())
     expected = [[[list(event) for event in row] for row in layer] for layer in decoded.layers]
-    assert found == json.loads(json.dumps(expected))
+    assert data == json.loads(json.dumps(expected))
     assert (decoded.header["layers"][0]["quantum_ns"] == 1) == (most_bytes == 1_000_000)
     assert decoded.header["layers"][0]["is_merged"] == (most_bytes < 10_000)
 

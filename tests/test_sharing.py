@@ -47,17 +47,19 @@ def on_gpus(job: Profile, chosen: list[int]) -> Profile:
     return with_tables(job, **moved, devices=job.table("devices").iloc[: max(chosen) + 1])
 
 
-def of_rule(found: Report, rule: str) -> list[Finding]:
-    return [finding for finding in found.findings if finding.rule == rule]
+def of_rule(report: Report, rule: str) -> list[Finding]:
+    return [finding for finding in report.findings if finding.rule == rule]
 
 
 @pytest.mark.parametrize("chosen", [[0, 0, 0], [0, 1, 0], [0, 1, 1]])
 def test_ranks_of_a_capture_have_a_number_of_a_gpu_each(chosen: list[int]) -> None:
     job = merge_ranks(world(EVEN))
-    apart = with_own_gpus(on_gpus(job, chosen))
-    assert apart.table("kernels")["device"].tolist() == job.table("kernels")["device"].tolist()
-    assert apart.table("devices")["device"].tolist() == [0, 1, 2]
-    assert {str(kind) for kind in apart.table("devices").dtypes} == {str(kind) for kind in job.table("devices").dtypes}
+    separate = with_own_gpus(on_gpus(job, chosen))
+    assert separate.table("kernels")["device"].tolist() == job.table("kernels")["device"].tolist()
+    assert separate.table("devices")["device"].tolist() == [0, 1, 2]
+    assert {str(kind) for kind in separate.table("devices").dtypes} == {
+        str(kind) for kind in job.table("devices").dtypes
+    }
 
 
 def test_what_each_process_allocates_is_on_its_gpu_and_the_rest_stays_once() -> None:
@@ -72,12 +74,12 @@ def test_what_each_process_allocates_is_on_its_gpu_and_the_rest_stays_once() -> 
         gpu_metrics=conform("gpu_metrics", metrics),
         untimed=conform("untimed", lost),
     )
-    apart = with_own_gpus(capture)
-    assert apart.table("memory_usage")["device"].tolist() == [0, 1, 2, -1]
-    assert apart.table("untimed")["device"].tolist() == [0, 1, 2]
+    separate = with_own_gpus(capture)
+    assert separate.table("memory_usage")["device"].tolist() == [0, 1, 2, -1]
+    assert separate.table("untimed")["device"].tolist() == [0, 1, 2]
     same = capture.tables.keys() - {"kernels", "memory_ops", "memory_usage", "untimed", "devices"}
-    assert all(apart.tables[name] is capture.tables[name] for name in same)
-    assert (apart.environment, apart.findings, apart.missing) == (capture.environment, (), capture.missing)
+    assert all(separate.tables[name] is capture.tables[name] for name in same)
+    assert (separate.environment, separate.findings, separate.missing) == (capture.environment, (), capture.missing)
 
 
 def test_a_capture_in_which_no_ranks_share_a_gpu_is_left_as_it_is() -> None:
@@ -111,38 +113,38 @@ def test_gpus_that_nothing_identifies_are_those_of_their_captures() -> None:
 
 
 def test_the_report_of_a_capture_names_who_is_slow_and_who_shares() -> None:
-    found = build_report(with_own_gpus(on_gpus(merge_ranks(world(SLOW)), [0, 0, 0])), "job")
-    assert of_rule(found, "straggler")[0].title.startswith("Rank 1 computes longer than the others")
-    (shared,) = of_rule(found, "shared_device")
+    report = build_report(with_own_gpus(on_gpus(merge_ranks(world(SLOW)), [0, 0, 0])), "job")
+    assert of_rule(report, "straggler")[0].title.startswith("Rank 1 computes longer than the others")
+    (shared,) = of_rule(report, "shared_device")
     assert (shared.severity, shared.title) == ("warning", "Ranks 0, 1 and 2 share one GPU")
-    assert found.shared == ((0, 1, 2),)
-    assert Report.from_json(found.to_json()).shared == found.shared
+    assert report.shared == ((0, 1, 2),)
+    assert Report.from_json(report.to_json()).shared == report.shared
 
 
 def test_pairs_of_ranks_on_one_gpu_are_counted() -> None:
-    found = build_report(with_own_gpus(on_gpus(merge_ranks(world([*EVEN, EVEN[0]])), [0, 1, 0, 1])), "job")
-    (shared,) = of_rule(found, "shared_device")
+    report = build_report(with_own_gpus(on_gpus(merge_ranks(world([*EVEN, EVEN[0]])), [0, 1, 0, 1])), "job")
+    (shared,) = of_rule(report, "shared_device")
     assert shared.title == "4 ranks share 2 GPUs"
     assert shared.evidence == ("Ranks 0 and 2", "Ranks 1 and 3")
 
 
-def parts_on(uuids: list[str], work: list[list[int]], **told: Any) -> list[RankCapture]:
-    parts = world(work, **told)
+def parts_on(uuids: list[str], work: list[list[int]], **options: Any) -> list[RankCapture]:
+    parts = world(work, **options)
     return [replace(part, profile=with_uuids(part.profile, [uuid])) for part, uuid in zip(parts, uuids, strict=True)]
 
 
 def test_captures_of_ranks_apart_tell_by_the_uuid_that_they_share_a_gpu() -> None:
     job = merge_ranks(parts_on([UUID, UUID, "another"], EVEN))
     assert job.environment.gpu == "2 × NVIDIA H100 80GB HBM3"
-    found = build_report(job, "job")
-    (shared,) = of_rule(found, "shared_device")
+    report = build_report(job, "job")
+    (shared,) = of_rule(report, "shared_device")
     assert shared.title == "Ranks 0 and 1 share one GPU"
     # it numbers the machine
-    assert UUID not in found.to_json()
+    assert UUID not in report.to_json()
 
 
 @pytest.mark.parametrize("uuids", [["a", "b", "c"], [""] * 3])
-def test_captures_that_name_other_gpus_or_none_are_not_told_to_share(uuids: list[str]) -> None:
+def test_captures_that_name_other_gpus_or_none_are_not_reported_to_share(uuids: list[str]) -> None:
     assert of_rule(build_report(merge_ranks(parts_on(uuids, EVEN)), "job"), "shared_device") == []
 
 
@@ -167,14 +169,14 @@ def in_turns(part: RankCapture, turn_ns: int) -> RankCapture:
     return replace(part, profile=with_tables(part.profile, kernels=later))
 
 
-def test_ranks_that_take_turns_are_not_told_to_be_of_different_runs() -> None:
+def test_ranks_that_take_turns_are_not_reported_as_of_different_runs() -> None:
     work = [[20_000_000] * STEPS] * 2
-    for uuids, said in (([UUID, UUID], "take turns"), (["a", "b"], "different runs")):
+    for uuids, explanation in (([UUID, UUID], "take turns"), (["a", "b"], "different runs")):
         first, second = parts_on(uuids, work)
         (loose,) = (
             one for one in merge_ranks([first, in_turns(second, 4_000_000)]).findings if one.rule == "loose_clock"
         )
-        assert said in loose.detail
+        assert explanation in loose.detail
 
 
 @pytest.mark.parametrize(("epochs", "shift"), [((1_000_000_000, 1_003_000_000), 3_000_000), ((None, None), 1_000_000)])
@@ -187,7 +189,7 @@ def test_ranks_that_share_a_gpu_have_the_clock_of_their_machine(epochs: tuple[in
 
 
 def test_the_reader_tells_what_identifies_a_gpu(capture_file: Callable[[str], Path], tmp_path: Path) -> None:
-    found = []
+    devices = []
     for uuid in (UUID, "00000000-0000-0000-0000-000000000000"):
         path = tmp_path / "copy.sqlite"
         path.write_bytes(capture_file("train").read_bytes())
@@ -197,8 +199,8 @@ def test_the_reader_tells_what_identifies_a_gpu(capture_file: Callable[[str], Pa
         connection.execute("UPDATE TARGET_INFO_GPU SET uuid = ?", (uuid,))
         connection.commit()
         connection.close()
-        found.append(read_nsys(path).table("devices")["uuid"].unique().tolist())
-    assert found == [[UUID], [""]]
+        devices.append(read_nsys(path).table("devices")["uuid"].unique().tolist())
+    assert devices == [[UUID], [""]]
 
 
 def test_nvidias_tables_count_a_shared_gpu_once(
@@ -218,7 +220,7 @@ def test_nvidias_tables_count_a_shared_gpu_once(
     assert "(0)" in traced
     assert "(1)" not in traced
     run("report", path, "-o", tmp_path / "shared.json")
-    found = Report.from_json((tmp_path / "shared.json").read_bytes())
-    assert len(of_rule(found, "shared_device")) == 1
+    report = Report.from_json((tmp_path / "shared.json").read_bytes())
+    assert len(of_rule(report, "shared_device")) == 1
     before = recorded.report("ddp2").result("ranks").rows
-    assert found.result("ranks").rows["waited_ns"].tolist() == pytest.approx(before["waited_ns"].tolist())
+    assert report.result("ranks").rows["waited_ns"].tolist() == pytest.approx(before["waited_ns"].tolist())

@@ -11,7 +11,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding, Profile
 from nightsight.units import format_value
 from nightsight.workflows.analysis import build_report
-from tests.planted.judge import said_of
+from tests.planted.judge import diagnose
 from tests.program import captured, run_us, step_us
 from tests.stories import LENGTHS, STORIES, small_step
 
@@ -34,19 +34,19 @@ def profile_of(name: str) -> Profile:
 def first_finding(name: str) -> Finding | None:
     profile = profile_of(name)
     if name not in OF_WHOLE_RUN:
-        return next(iter(said_of(profile).advice), None)
+        return next(iter(diagnose(profile).advice), None)
     report = build_report(profile, name)
     whole = next(view for view in report.windows if view.name == "first to last GPU operation")
     return next(iter(whole.findings), None)
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_a_story_is_told_as_it_is(name: str) -> None:
+def test_the_cause_of_a_story_is_its_first_finding(name: str) -> None:
     story = STORIES[name]()
     first = first_finding(name)
-    is_told = (first.rule if first else None) in (story.rules or (None,))
-    assert is_told != (name in UNTOLD)
-    if first is None or story.fixed is None or not is_told:
+    is_named = (first.rule if first else None) in (story.rules or (None,))
+    assert is_named != (name in UNTOLD)
+    if first is None or story.fixed is None or not is_named:
         return
     before, after = run_us(*story.threads), run_us(*story.fixed)
     promised = before * (1 - (first.gain_pct or 0.0) / 100)
@@ -55,7 +55,7 @@ def test_a_story_is_told_as_it_is(name: str) -> None:
         assert promised < 1.5 * after
 
 
-def test_a_clock_that_falls_is_said_and_kernels_that_vary_are_not() -> None:
+def test_a_clock_that_falls_is_reported_and_kernels_that_vary_are_not() -> None:
     def drifts(name: str) -> list[str]:
         return [each.title for each in drift(Timeline(profile_of(name)))]
 
@@ -63,7 +63,7 @@ def test_a_clock_that_falls_is_said_and_kernels_that_vary_are_not() -> None:
     assert [name for name in STORIES if drifts(name)] == ["throttle"]
 
 
-def test_batches_of_different_size_are_said_and_other_differences_are_not() -> None:
+def test_batches_of_different_size_are_reported_and_other_differences_are_not() -> None:
     def differences(name: str) -> list[str]:
         return [each.title for each in batch_sizes(Timeline(profile_of(name)))]
 
@@ -77,21 +77,21 @@ def test_batches_of_different_size_are_said_and_other_differences_are_not() -> N
     assert [name for name in STORIES if differences(name)] == ["uneven_lengths"]
 
 
-def test_several_times_as_much_per_step_takes_as_long_as_is_said() -> None:
+def test_several_times_as_much_per_step_takes_as_long_as_predicted() -> None:
     def small(name: str) -> list[Finding]:
-        return [each for each in said_of(profile_of(name)).advice if each.rule == "small_batch"]
+        return [each for each in diagnose(profile_of(name)).advice if each.rule == "small_batch"]
 
     for name, host_us in (("small_steps", 0.0), ("small_steps_with_host_code", 150.0)):
-        (found,) = small(name)
-        assert found.gain_pct is None
+        (finding,) = small(name)
+        assert finding.gain_pct is None
         before, after = step_us(small_step(1, host_us)), step_us(small_step(8, host_us))
         per_item = 100 * (1 - after / 8 / before)
-        words = re.search(r": with 8 times the work, each step would take (.*), (\d+) % less per item$", found.title)
+        words = re.search(r": with 8 times the work, each step would take (.*), (\d+) % less per item$", finding.title)
         assert words
         assert (
             words[1] == "as long" if before == after else words[1].startswith(format_value(1000 * after, "larger_ns"))
         )
         assert float(words[2]) == pytest.approx(per_item, abs=2)
-        assert found.evidence == ("Kernels with 95 % of the time have at most 4 blocks; the GPU has 132 SMs",)
-    told = ["small_steps", "small_steps_with_host_code"]
-    assert [name for name in STORIES if STORIES[name]().capability and small(name)] == told
+        assert finding.evidence == ("Kernels with 95 % of the time have at most 4 blocks; the GPU has 132 SMs",)
+    expected = ["small_steps", "small_steps_with_host_code"]
+    assert [name for name in STORIES if STORIES[name]().capability and small(name)] == expected

@@ -62,10 +62,10 @@ def test_statistics_of_many_rows_are_those_of_few(rows: list[tuple[str, str, int
 def test_a_column_of_one_value_has_it_in_memory_once(priorities: list[int]) -> None:
     frame = pd.DataFrame({"thread": priorities, "name": pd.Categorical(["a", "b", "a"])})
     with patch.object(tables, "_MANY", 1):
-        found = conform("threads", frame)
-    assert found["thread"].tolist() == priorities
-    assert tables.unique(found["thread"]) == sorted({*priorities})
-    assert (found["thread"].to_numpy().strides == (0,)) == (len({*priorities}) == 1)
+        table = conform("threads", frame)
+    assert table["thread"].tolist() == priorities
+    assert tables.unique(table["thread"]) == sorted({*priorities})
+    assert (table["thread"].to_numpy().strides == (0,)) == (len({*priorities}) == 1)
     assert conform("threads", empty("threads")).empty
 
 
@@ -122,16 +122,16 @@ def test_a_table_that_was_not_recorded_has_its_columns_but_no_rows() -> None:
 def test_groups_of_numbers_have_the_statistics_of_pandas(rows: list[tuple[int, int]], factor: int) -> None:
     """Also if a group and a value do not fit into one number."""
     key, value = np.array(rows, dtype=np.int64).reshape(-1, 2).T
-    found, expected = grouped(key, value * factor), pd.Series(value * factor).groupby(key)
-    assert found.key.tolist() == list(expected.groups)
+    groups, expected = grouped(key, value * factor), pd.Series(value * factor).groupby(key)
+    assert groups.key.tolist() == list(expected.groups)
     for statistic, name in (("count", "count"), ("total", "sum"), ("least", "min"), ("most", "max")):
-        assert getattr(found, statistic).tolist() == getattr(expected, name)().tolist()
-    assert found.median.tolist() == pytest.approx(expected.median().tolist())
+        assert getattr(groups, statistic).tolist() == getattr(expected, name)().tolist()
+    assert groups.median.tolist() == pytest.approx(expected.median().tolist())
 
 
 @pytest.mark.parametrize("most", [0, 3, 100])
 def test_positions_are_those_of_each_value_however_many_there_are(most: int) -> None:
     values = np.random.default_rng(most).integers(-1, most + 1, 500)
-    found = positions(values)
-    assert list(found) == sorted(set(values.tolist()))
-    assert all(rows.tolist() == np.flatnonzero(values == value).tolist() for value, rows in found.items())
+    places = positions(values)
+    assert list(places) == sorted(set(values.tolist()))
+    assert all(rows.tolist() == np.flatnonzero(values == value).tolist() for value, rows in places.items())

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch"
 
 @dataclass(frozen=True)
 class Run:
-    """How a program ended, what it said, the facts that were left, and the events of each trace."""
+    """How a program ended, its output, the facts that were left, and the events of each trace."""
 
     status: int
-    said: str
+    output: str
     facts: dict[str, Any]
     traces: list[list[dict[str, Any]]]
 
@@ -99,7 +99,7 @@ for step in range(6):
 
 
 @pytest.mark.parametrize(
-    ("code", "options", "found"),
+    ("code", "options", "expected"),
     [
         (TRAINING, (), (6, "optimizer", "SGD")),
         (RIVALS, (), (3, "optimizer", "SGD")),
@@ -110,21 +110,21 @@ for step in range(6):
     ],
 )
 def test_steps_are_found(
-    run: Callable[..., Run], code: str, options: tuple[str, ...], found: tuple[int, str, str]
+    run: Callable[..., Run], code: str, options: tuple[str, ...], expected: tuple[int, str, str]
 ) -> None:
     done = run(code, *options)
     assert done.status == 0
-    assert (done.facts["steps"], done.facts["by"], done.facts["of"]) == found
+    assert (done.facts["steps"], done.facts["by"], done.facts["of"]) == expected
     # what ends them is in the trace, unless the program has ranges for them; the first begins with the program
     numbered = [name for name in done.names("user_annotation") if name.startswith("ProfilerStep#")]
-    assert len(numbered) == {"optimizer": found[0], "module": found[0] - 1}.get(found[1], 0)
+    assert len(numbered) == {"optimizer": expected[0], "module": expected[0] - 1}.get(expected[1], 0)
 
 
 def test_a_schedule_records_its_steps_and_ends_the_program(run: Callable[..., Run]) -> None:
     done = run(TRAINING, "--schedule", "1", "1", "2", "1")
     assert (done.status, done.facts["traces"]) == (0, [["t.json.gz", 2]])
-    assert "did 2" in done.said
-    assert "did 3" not in done.said
+    assert "did 2" in done.output
+    assert "did 3" not in done.output
     assert done.names("cpu_op")["aten::addmm"] == 4
     assert done.names("user_annotation") == {"ProfilerStep#2": 1, "ProfilerStep#3": 1}
 
@@ -196,9 +196,9 @@ with profile(activities=[ProfilerActivity.CPU]) as last:
 print(len(last.key_averages()), "averages")
 """
     done = run(code, "--record", "shapes")
-    assert done.status == 0, done.said
-    assert done.said.count("uses torch.profiler itself") == 1
-    assert "4 averages" in done.said
+    assert done.status == 0, done.output
+    assert done.output.count("uses torch.profiler itself") == 1
+    assert "4 averages" in done.output
     assert done.facts["own_profiler"] is True
     wanted = ["aten::tan", "aten::sin", "aten::cos"]
     assert [[names[name] for name in wanted] for names in (done.names("cpu_op", trace=n) for n in range(3))] == [
@@ -229,7 +229,7 @@ os._exit(5)
 """
     done = run(code)
     assert done.status == 5
-    assert [line for line in done.said.splitlines() if line.startswith("status")] == [
+    assert [line for line in done.output.splitlines() if line.startswith("status")] == [
         f"status {n}" for n in (0, 3, 1, 4)
     ]
     operators = done.names("cpu_op")
@@ -256,7 +256,7 @@ model.training = 5 / 0
 """
     done = run(code, "--record", "modules")
     assert done.status == 1
-    assert "ZeroDivisionError" in done.said
+    assert "ZeroDivisionError" in done.output
     assert (done.facts["steps"], done.facts["by"]) == (3, "module")
     assert done.names("user_annotation")["scripted"] == 1
     assert done.names("cpu_op")["nn.Module: Sequential"] >= 3

@@ -23,9 +23,9 @@ from nightsight.runs.noise import noise_of
 from nightsight.workflows import trials
 from nightsight.workflows.profile import Plan
 from nightsight.workflows.trials import BASELINE, CANDIDATE, Trial, TrialResult, compare_commits, looks
+from tests.progress import progress_into
 from tests.repositories import SMALL, committed, git, program
 from tests.test_cli import FakeNsys
-from tests.told import noted
 
 pytestmark = pytest.mark.usefixtures("remembered_analyses")
 
@@ -53,7 +53,7 @@ def measure(tmp_path: Path, fake_nsys: FakeNsys, without_pages: None, monkeypatc
     fake_nsys(export=SMALL)
 
     def run(base: str = "HEAD~1", head: str = "HEAD", pairs: int = 3, **asked: Any) -> TrialResult:
-        request = Request(nsys=tmp_path / "fake" / "nsys", progress=noted(told), calibrate=False, names=())
+        request = Request(nsys=tmp_path / "fake" / "nsys", progress=progress_into(messages), calibrate=False, names=())
         settings = asked.pop("settings", Settings())
         build = asked.pop("build", "")
         given = replace(ProgramRequest("train.py", (), sys.executable), **asked)
@@ -65,13 +65,13 @@ def measure(tmp_path: Path, fake_nsys: FakeNsys, without_pages: None, monkeypatc
             assert (dict(os.environ), Path.cwd(), list(temporary.glob("nightsight-*"))) == before
             assert len(git(Path.cwd(), "worktree", "list").splitlines()) == 1
 
-    told: list[str] = []
-    run.told = told  # type: ignore[attr-defined]
+    messages: list[str] = []
+    run.messages = messages  # type: ignore[attr-defined]
     return run
 
 
-def gate(found: TrialResult, name: str) -> "pd.Series[Any]":
-    changes = found.comparison.changes
+def gate(trial: TrialResult, name: str) -> "pd.Series[Any]":
+    changes = trial.comparison.changes
     return changes[(changes["kind"] == "gate") & (changes["name"] == name)].iloc[0]
 
 
@@ -94,16 +94,16 @@ with open({str(seen)!r}, "a") as file:
     head = {"bench/train.py.in": texts[1], "src/model.py": "import other", "src/other.py": ""}
     committed(repository, head, "slower")
     monkeypatch.setenv("PYTHONPATH", f"{repository / 'src'}{os.pathsep}/elsewhere")
-    found = measure(pairs=9, target="bench/train.py", build="cp bench/train.py.in bench/train.py")
-    row = gate(found, "step_ns")
+    trial = measure(pairs=9, target="bench/train.py", build="cp bench/train.py.in bench/train.py")
+    row = gate(trial, "step_ns")
     assert row["verdict"] == "regressed"
     assert row["change_pct"] == pytest.approx(10, abs=1)
-    assert found.comparison.decision.status == 1
-    assert found.comparison.is_paired
+    assert trial.comparison.decision.status == 1
+    assert trial.comparison.is_paired
     # ten times the noise is settled at the first look
-    assert "Stopped after 3 of 9 pairs: every deciding metric is settled." in found.comparison.notes
-    runs = [json.loads((folder / "run.json").read_text()) for folder in (*found.baseline, *found.candidate)]
-    assert {run["series"] for run in runs} == {found.series}
+    assert "Stopped after 3 of 9 pairs: every deciding metric is settled." in trial.comparison.notes
+    runs = [json.loads((folder / "run.json").read_text()) for folder in (*trial.baseline, *trial.candidate)]
+    assert {run["series"] for run in runs} == {trial.series}
     assert [run["side"] for run in sorted(runs, key=lambda run: run["order"])] == [
         BASELINE, CANDIDATE, CANDIDATE, BASELINE, BASELINE, CANDIDATE,
     ]  # fmt: skip
@@ -112,7 +112,7 @@ with open({str(seen)!r}, "a") as file:
     # a run of each side comes before, does not count, and leaves nothing; one after finds no losses to compare
     assert len((tmp_path / "fake/runs").read_text()) == 9
     assert not any(path.name.startswith("warm-up") for path in (tmp_path / "reports").iterdir())
-    assert not measure.told[0].startswith("The checkout")  # type: ignore[attr-defined]
+    assert not measure.messages[0].startswith("The checkout")  # type: ignore[attr-defined]
     modules, caches = zip(*(line.split() for line in seen.read_text().splitlines()), strict=True)
     assert [modules.count(module) for module in dict.fromkeys(modules)] == [5, 4]
     assert not any(module.startswith(str(repository)) for module in modules)
@@ -127,11 +127,11 @@ def test_a_commit_compared_with_itself_is_the_noise_of_the_machine(
     fake = tmp_path / "fake/nsys"
     committed(repository, {"train.py": program(fake, 1.0)}, "base")
     (repository / "train.py").write_text(program(fake, 1.2))
-    found = measure("HEAD", "")
-    assert gate(found, "step_ns")["verdict"] == "unchanged"
+    trial = measure("HEAD", "")
+    assert gate(trial, "step_ns")["verdict"] == "unchanged"
     # HEAD is what was committed, and that is said
-    assert found.comparison.notes[-1].startswith("The checkout has changes that are not committed: they were not")
-    assert found.comparison.noise == ""
+    assert trial.comparison.notes[-1].startswith("The checkout has changes that are not committed: they were not")
+    assert trial.comparison.noise == ""
     (row,) = map(json.loads, (tmp_path / "reports/train/noise.jsonl").read_text().splitlines())
     assert (row["pairs"], row["flagged"]) == (3, 0)
     assert 0 < row["spread_pct"]["step_ns"] < 1
@@ -141,9 +141,9 @@ def test_a_commit_compared_with_itself_is_the_noise_of_the_machine(
     again = measure("HEAD", "", 1).comparison.noise
     assert again.startswith("1 comparison of unchanged code on this machine: 0 flagged; pairs differ by (standard")
     assert len((tmp_path / "reports/train/noise.jsonl").read_text().splitlines()) == 4
-    known = noise_of(tmp_path / "reports", "train", row["machine"])
-    assert known.text.startswith("2 comparisons of unchanged code")
-    assert known.spread_pct["step_ns"] == pytest.approx(row["spread_pct"]["step_ns"], rel=0.9)
+    measured_noise = noise_of(tmp_path / "reports", "train", row["machine"])
+    assert measured_noise.text.startswith("2 comparisons of unchanged code")
+    assert measured_noise.spread_pct["step_ns"] == pytest.approx(row["spread_pct"]["step_ns"], rel=0.9)
 
 
 @pytest.mark.nightly
@@ -151,9 +151,9 @@ def test_the_checkout_as_it_is(repository: Path, measure: Measure, tmp_path: Pat
     fake = tmp_path / "fake/nsys"
     committed(repository, {"train.py": program(fake, 1.0)}, "base")
     (repository / "train.py").write_text(program(fake, 1.2))
-    found = measure("HEAD", ".", 1)
-    assert gate(found, "step_ns")["change_pct"] == pytest.approx(20, abs=1)
-    assert not any("not committed" in note for note in found.comparison.notes)
+    trial = measure("HEAD", ".", 1)
+    assert gate(trial, "step_ns")["change_pct"] == pytest.approx(20, abs=1)
+    assert not any("not committed" in note for note in trial.comparison.notes)
     assert git(repository, "status", "--porcelain") == "M train.py"
 
 
@@ -180,14 +180,14 @@ def test_a_commit_that_computes_something_else_is_a_regression(
 ) -> None:
     committed(repository, {"train.py": TRAINING.format(factor=2.0)}, "base")
     committed(repository, {"train.py": f"{TRAINING.format(factor=factor)}# head\n"}, "head")
-    found = measure(pairs=1, python=torch_python).comparison
-    notes = " ".join(found.notes)
+    comparison = measure(pairs=1, python=torch_python).comparison
+    notes = " ".join(comparison.notes)
     if status:
-        assert found.decision.status == 1
-        assert found.decision.line.startswith(
+        assert comparison.decision.status == 1
+        assert comparison.decision.line.startswith(
             "regression: results different since value 1 of 3: 3 against 2 of the baseline"
         )
-        assert "rong: results different since value 1 of 3" in found.sentence
+        assert "rong: results different since value 1 of 3" in comparison.sentence
     else:
         assert ("Results are equal: 3 values." in notes) == (factor == 2.0)
         assert ("Results agree: 3 values differ by 0.5 %" in notes) == (factor == 2.01)
@@ -263,8 +263,8 @@ def test_a_run_of_which_nothing_was_measured(
     """As of a program without torch under torch.profiler: a gate that measured nothing has not passed."""
 
     def empty(*report: Any, **place: Any) -> Measures:
-        found = measures(*report, **place)
-        return replace(found, table=found.table.assign(value=0.0))
+        measured = measures(*report, **place)
+        return replace(measured, table=measured.table.assign(value=0.0))
 
     monkeypatch.setattr(trials, "measures", empty)
     committed(repository, {"train.py": program(tmp_path / "fake/nsys", 1.0)}, "base")

@@ -63,8 +63,13 @@ def find(trial: Trial) -> Find:
             assert state() == before
 
     def state() -> tuple[str, ...]:
-        said = (("status", "--porcelain", "--branch"), ("worktree", "list"), ("for-each-ref",), ("rev-parse", "HEAD"))
-        return tuple(git(Path.cwd(), *words) for words in said)
+        commands = (
+            ("status", "--porcelain", "--branch"),
+            ("worktree", "list"),
+            ("for-each-ref",),
+            ("rev-parse", "HEAD"),
+        )
+        return tuple(git(Path.cwd(), *words) for words in commands)
 
     return look
 
@@ -75,16 +80,16 @@ def test_the_first_bad_commit_is_found_and_others_are_skipped(repository: Path, 
     texts = [program(fake, 1.0), program(fake, 1.1), "raise SystemExit(1)", program(fake, 1.1, before="import json")]
     commits = [committed(repository, {"train.py": text}, f"commit {place}") for place, text in enumerate(texts)]
     (repository / "untracked").write_text("mine")
-    found = find(commits[0], "HEAD")
-    assert (found.commit, found.subject) == (commits[1][:12], "commit 1")
-    assert found.metric in {"step_ns", "kernel_ns"}
-    assert "%)" in found.sentence
+    first_bad = find(commits[0], "HEAD")
+    assert (first_bad.commit, first_bad.subject) == (commits[1][:12], "commit 1")
+    assert first_bad.metric in {"step_ns", "kernel_ns"}
+    assert "%)" in first_bad.sentence
     assert (repository / "untracked").read_text() == "mine"
     # the ends are kept, the steps are not
     assert len(list((tmp_path / "reports/train").glob("2*"))) == 6
 
 
-# what it finds, `test_what_cannot_be_halved_is_told` finds too
+# what it finds, `test_what_cannot_be_halved_is_reported` finds too
 @pytest.mark.nightly
 def test_ends_that_do_not_differ_are_not_reproduced(repository: Path, find: Find, tmp_path: Path) -> None:
     fake = tmp_path / "fake" / "nsys"
@@ -128,7 +133,7 @@ def ends(before: float, after: float) -> Comparison:
         (3.0, 3.0, "", "not reproduced: good and bad do not differ: step_ns +0.00 % (unchanged)"),
     ],
 )
-def test_what_cannot_be_halved_is_told(before: float, after: float, metric: str, message: str) -> None:
+def test_what_cannot_be_halved_is_reported(before: float, after: float, metric: str, message: str) -> None:
     with pytest.raises(NotMeasured) as caught:
         choose_metric(ends(before, after), Settings(), metric, ("good", "bad"))
     assert caught.value.message == message
@@ -156,13 +161,13 @@ def test_twice_as_many_pairs_settle_what_the_first_leave_open(
 
     runs.measure_pairs = lambda *sides: measure_pairs(pairs=sides[-1])
     sides: Any = {"baseline": None, "candidate": None}
-    chosen, found = measure_ends(runs, sides, 3, "", settings=lambda _: Settings())
-    assert len(found.baseline) == pairs
+    chosen, comparison = measure_ends(runs, sides, 3, "", settings=lambda _: Settings())
+    assert len(comparison.baseline) == pairs
     if metric:
-        assert choose_metric(found, chosen, "", ("good", "bad")) == metric
+        assert choose_metric(comparison, chosen, "", ("good", "bad")) == metric
         return
     with pytest.raises(NotMeasured) as caught:
-        choose_metric(found, chosen, "", ("good", "bad"))
+        choose_metric(comparison, chosen, "", ("good", "bad"))
     is_open = before is NOISY
     assert ("it is unknown whether good and bad differ" in caught.value.message) == is_open
     assert ("good and bad do not differ" in caught.value.message) != is_open
@@ -185,7 +190,7 @@ def test_the_checkout_as_it_is_has_no_history(repository: Path, find: Find) -> N
 # -- what a step says -------------------------------------------------------------------------------------------------
 
 
-def said(effect: float, ratios: Callable[[int], list[float]]) -> tuple[int, int]:
+def judge_commit(effect: float, ratios: Callable[[int], list[float]]) -> tuple[int, int]:
     asked = []
 
     def measure(number: int) -> list[float]:
@@ -201,17 +206,19 @@ def test_a_commit_is_bad_beyond_half_of_the_effect(effect: float, place: float, 
     sign = -1 if is_faster else 1
     if abs(place - 0.5) > 0.1:
         noise = [0.0, 0.001 * effect, -0.001 * effect] * 2
-        status, _ = said(sign * effect, lambda number: [sign * effect * place + error for error in noise[:number]])
+        status, _ = judge_commit(
+            sign * effect, lambda number: [sign * effect * place + error for error in noise[:number]]
+        )
         assert status == (BAD if place > 0.5 else GOOD)
 
 
 def test_twice_as_many_pairs_decide_what_three_do_not() -> None:
     wide = [0.0, 0.1, 0.2]
-    assert said(0.1, lambda number: wide if number == 3 else [0.1] * 6) == (BAD, 6)
-    assert said(0.1, lambda _: wide) == (SKIP, 6)
-    assert said(0.1, lambda _: [0.1, 0.1001, 0.1002]) == (BAD, 3)
+    assert judge_commit(0.1, lambda number: wide if number == 3 else [0.1] * 6) == (BAD, 6)
+    assert judge_commit(0.1, lambda _: wide) == (SKIP, 6)
+    assert judge_commit(0.1, lambda _: [0.1, 0.1001, 0.1002]) == (BAD, 3)
 
 
 def test_a_metric_that_is_gone_cannot_be_judged() -> None:
     with pytest.raises(NotMeasured):
-        said(math.log(2), lambda _: [])
+        judge_commit(math.log(2), lambda _: [])

@@ -38,7 +38,7 @@ SIDES = ("baseline", "candidate")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("ab", "--base", "HEAD", "train.py"), "Name the commit to judge with --head"),
         (("ab", "--base", "HEAD", "--head", "HEAD", "--aa", "train.py"), "Name the commit to judge with --head"),
@@ -49,8 +49,8 @@ SIDES = ("baseline", "candidate")
         (("bisect", "--good", "HEAD", "--bad", "HEAD", "--pairs", "2", "train.py"), "2 is not in the range"),
     ],
 )
-def test_requests_that_mean_nothing_are_refused(run: Any, words: tuple[str, ...], said: str) -> None:
-    assert said in run(*words, expect=USAGE).output
+def test_requests_that_mean_nothing_are_refused(run: Any, words: tuple[str, ...], message: str) -> None:
+    assert message in run(*words, expect=USAGE).output
 
 
 @pytest.mark.parametrize("command", [("ab", "--base", "x", "--head", "y"), ("bisect", "--good", "x", "--bad", "y")])
@@ -63,7 +63,7 @@ def test_a_folder_without_a_repository_could_not_be_measured(run: Any, script: A
 @pytest.mark.parametrize(
     "command", [("ab", "--base", "HEAD", "--head", "HEAD"), ("bisect", "--good", "x", "--bad", "y")]
 )
-def test_a_mistake_in_the_settings_is_told_before_anything_runs(
+def test_a_mistake_in_the_settings_is_reported_before_anything_runs(
     run: Any, fake: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     committed(tmp_path, {"train.py": program(fake, 1.0)}, "base")

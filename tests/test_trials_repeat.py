@@ -25,8 +25,8 @@ def of_step(*values: float) -> list[Measures]:
 
 
 def runs_in(folder: Path) -> list[dict[str, Any]]:
-    found = [json.loads(path.read_text()) for path in sorted((folder / "reports/train").glob("2*/run.json"))]
-    return sorted(found, key=lambda run: run["order"])
+    runs = [json.loads(path.read_text()) for path in sorted((folder / "reports/train").glob("2*/run.json"))]
+    return sorted(runs, key=lambda run: run["order"])
 
 
 @pytest.mark.nightly
@@ -37,10 +37,10 @@ def test_each_run_has_a_folder_and_the_last_page_says_how_they_differ(
     seen = tmp_path / "seen"
     code = f"import time; print(time.time_ns(), file=open({str(seen)!r}, 'a'))"
     result = run("profile", "--collector", "nsys", "--repeat", "3", script(code))
-    found = runs_in(tmp_path)
-    assert [(one["order"], one["side"]) for one in found] == [(0, ""), (1, ""), (2, "")]
-    assert len({one["series"] for one in found}) == 1
-    assert found[0]["series"]
+    rows = runs_in(tmp_path)
+    assert [(one["order"], one["side"]) for one in rows] == [(0, ""), (1, ""), (2, "")]
+    assert len({one["series"] for one in rows}) == 1
+    assert rows[0]["series"]
     assert len(set(seen.read_text().split())) == 3
     pages = [Path(line.removeprefix("report: ")) for line in result.stdout.splitlines() if line.startswith("report: ")]
     assert [page.is_file() for page in pages] == [True] * 3

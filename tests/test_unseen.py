@@ -37,16 +37,16 @@ MS = 1_000
 
 def reasons(profile: Profile) -> list[tuple[str, int]]:
     """Return why it is not known what the one GPU did, and for how many µs, in order of time."""
-    (known,) = unseen(profile).values()
-    times = (known.end - known.start) // 1_000
-    return [(REASONS[reason], time) for reason, time in zip(known.reason.tolist(), times.tolist(), strict=True)]
+    (unseen_times,) = unseen(profile).values()
+    times = (unseen_times.end - unseen_times.start) // 1_000
+    return [(REASONS[reason], time) for reason, time in zip(unseen_times.reason.tolist(), times.tolist(), strict=True)]
 
 
-def said(profile: Profile) -> list[str]:
+def rules_of(profile: Profile) -> list[str]:
     return [finding.rule for finding in trust(Timeline(profile))]
 
 
-def told(report: Report) -> str:
+def verdict_text(report: Report) -> str:
     return verdict(report, numbers(report)).text
 
 
@@ -73,7 +73,7 @@ def test_else_nothing_is_known_of_work_from_before(picture: str) -> None:
 
 def test_an_operation_that_waited_for_another_gpu_of_its_process_follows_no_work_from_before() -> None:
     profile = draw(f"cpu    LL{'.' * 5 * MS}\ns7     ..{'a' * 4 * MS}\ns8:1   ..{'.' * 4 * MS}.bbb")
-    assert not any(len(known.start) for known in unseen(profile).values())
+    assert not any(len(unseen_times.start) for unseen_times in unseen(profile).values())
 
 
 def test_steps_are_those_whose_work_is_in_the_window() -> None:
@@ -92,7 +92,7 @@ def test_steps_are_those_whose_work_is_in_the_window() -> None:
     picture = f"nvtx  {('[step' + ' ' * 496 + ']') * 10}\ncpu   {step * 10}L\ns7    {('.a' + '.' * 500) * 10}"
     other = draw(f"{picture}\ns8:1  {'.' * (len(step) * 10 + 2 * MS)}a")
     assert reasons(replace(other, tables={**other.tables, "kernels": other.table("kernels").iloc[:10]})) == []
-    assert said(other) == []
+    assert rules_of(other) == []
     assert simulate(Timeline(other)).doubt == ""
 
 
@@ -128,7 +128,9 @@ def test_the_window_leaves_out_what_is_not_in_the_capture(recorded: Recorded) ->
     kernels = profile.table("kernels")
     assert (window.start_ns, window.end_ns) == (kernels["start_ns"].min(), kernels["end_ns"].max())
     report = recorded.report("24_async_step.json")
-    assert told(report).startswith("GPU 99.4 % busy. Causes could not be checked: no CUDA call was made in this window")
+    assert verdict_text(report).startswith(
+        "GPU 99.4 % busy. Causes could not be checked: no CUDA call was made in this window"
+    )
 
 
 # -- waits ------------------------------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ def test_a_wait_that_returns_long_after_the_last_operation_waited_for_something_
 )
 def test_else_a_wait_is_idle_time(picture: str) -> None:
     profile = draw(picture)
-    assert not any(len(known.start) for known in unseen(profile).values())
+    assert not any(len(unseen_times.start) for unseen_times in unseen(profile).values())
 
 
 def test_a_clock_of_the_gpu_that_is_behind_hides_nothing() -> None:
@@ -174,7 +176,7 @@ def test_no_other_table_calls_idle_what_is_not_known(recorded: Recorded) -> None
 
 def test_work_that_was_waited_for_is_not_called_idle(recorded: Recorded) -> None:
     report = recorded.report("08_while_node.json")
-    assert told(report).startswith(
+    assert verdict_text(report).startswith(
         "GPU at least 2.0 % busy. Causes could not be checked: GPU activity is missing from the capture for 97 %"
     )
     (finding,) = (finding for finding in report.findings if finding.rule == "unseen_work")
@@ -195,15 +197,15 @@ def test_a_loop_on_the_device_that_is_recorded_is_of_the_graph_that_holds_it(rec
         assert (operations.call >= 0).all()
         assert len(np.unique(operations.launch)) == 20
         assert len(chosen_window(profile).repetitions) == 20
-        assert not said(profile)
+        assert not rules_of(profile)
 
 
 def test_kernels_of_a_loop_belong_to_the_graph_that_runs_not_to_one_that_waits() -> None:
     profile = draw("cpu  G.G.G\ns7   ......a.ccc...a.ccc...a.ccc")
     calls, kernels = profile.table("api_calls")["correlation"].tolist(), profile.table("kernels")
     numbers = [calls[0], 0, calls[1], 0, calls[2], 0]
-    found = Profile({**profile.tables, "kernels": conform("kernels", kernels.assign(correlation=numbers))})
-    assert launching_calls(found).tolist() == [0, 0, 1, 1, 2, 2]
+    renumbered = Profile({**profile.tables, "kernels": conform("kernels", kernels.assign(correlation=numbers))})
+    assert launching_calls(renumbered).tolist() == [0, 0, 1, 1, 2, 2]
 
 
 # -- operations without times -----------------------------------------------------------------------------------------
@@ -213,11 +215,13 @@ def test_an_operation_whose_times_are_not_known_ran_between_its_launch_and_the_n
     profile = draw("cpu  L.L.L....\ns7   .a.bbbb..c")
     kernels = profile.table("kernels")
     untimed = conform("untimed", kernels.iloc[[1]].assign(start_ns=None))
-    found = Profile({**profile.tables, "kernels": kernels.iloc[[0, 2]].reset_index(drop=True), "untimed": untimed})
+    untimed_profile = Profile(
+        {**profile.tables, "kernels": kernels.iloc[[0, 2]].reset_index(drop=True), "untimed": untimed}
+    )
     # from its launch to the next kernel on its stream
-    assert reasons(found) == [("operations whose times are not known", 7)]
+    assert reasons(untimed_profile) == [("operations whose times are not known", 7)]
     # one that says when it began ran from then on
-    begun = Profile({**found.tables, "untimed": conform("untimed", kernels.iloc[[1]].assign(start_ns=5_000))})
+    begun = Profile({**untimed_profile.tables, "untimed": conform("untimed", kernels.iloc[[1]].assign(start_ns=5_000))})
     assert reasons(begun) == [("operations whose times are not known", 4)]
 
 
@@ -230,7 +234,7 @@ def test_kernels_without_times_leave_no_idle_time_to_save(recorded: Recorded) ->
     rules = [finding.rule for finding in report.findings]
     assert "damaged_events" in rules
     assert not {"early_work", "lost_events"} & set(rules)
-    assert told(report).startswith("GPU at least 93.8 % busy.")
+    assert verdict_text(report).startswith("GPU at least 93.8 % busy.")
 
 
 def test_one_kernel_that_outlasts_those_after_it_is_left_out(recorded: Recorded) -> None:
@@ -256,7 +260,7 @@ def test_ids_that_go_on_counting_tell_a_pause() -> None:
     ((start, end),) = pauses(paused).values()
     assert (start.tolist(), end.tolist()) == ([1_000], [(5 * MS + 2) * 1_000])
     assert reasons(paused) == [("the recording was paused", 5 * MS)]
-    assert said(paused) == ["unseen_work", "paused"]
+    assert rules_of(paused) == ["unseen_work", "paused"]
 
 
 def test_a_pause_is_in_no_step_and_rests_no_advice(recorded: Recorded) -> None:
@@ -266,7 +270,7 @@ def test_a_pause_is_in_no_step_and_rests_no_advice(recorded: Recorded) -> None:
     assert 5e8 < end[0] - start[0] < 5.1e8
     window = chosen_window(profile)
     assert (len(window.repetitions), window.end_ns <= start[0] or window.start_ns >= end[0]) == (10, True)
-    assert told(report).startswith("GPU 87.6 % busy.")
+    assert verdict_text(report).startswith("GPU 87.6 % busy.")
     assert "CUDA calls were not recorded for 506.9 ms" in [finding.title for finding in report.findings]
     assert 600_000 < (numbers(report).profiled_step_ns or 0) < 700_000
 
@@ -338,8 +342,8 @@ def test_a_graph_capture_is_not_execution(recorded: Recorded, name: str) -> None
     report = recorded.report(name)
     assert [finding.rule for finding in report.findings if finding.severity == "advice"] == []
     assert "graph_capture" in [finding.rule for finding in report.findings]
-    assert f"Largest wait: {CAPTURE}" in told(report)
-    assert "captures CUDA graphs, which runs nothing" in told(report)
+    assert f"Largest wait: {CAPTURE}" in verdict_text(report)
+    assert "captures CUDA graphs, which runs nothing" in verdict_text(report)
 
 
 def test_captures_are_from_their_begin_to_their_end() -> None:
@@ -366,7 +370,8 @@ def test_no_remedy_shortens_a_capture() -> None:
     calls = profile.table("api_calls").assign(name=names).astype({"name": "category"})
     within = simulate(Timeline(Profile({**profile.tables, "api_calls": calls})))
     gains = [
-        sum(gain.gain_ns for gain in found.gains if gain.remedy.rule == "host_code") for found in (without, within)
+        sum(gain.gain_ns for gain in simulation.gains if gain.remedy.rule == "host_code")
+        for simulation in (without, within)
     ]
     assert gains[0] > 290_000
     assert gains[1] < 110_000
@@ -409,11 +414,11 @@ def test_busy_idle_and_unknown_time_add_up(host: list[tuple[str, int]], work: li
         assert row["busy_ns"] + row["idle_ns"] + row.get("unseen_ns", 0) == row["window_ns"]
     split = time_split(timeline).frame
     assert split["time_ns"].sum() == timeline.window.length_ns * split["device"].nunique()
-    for known in unseen(profile).values():
+    for unseen_times in unseen(profile).values():
         operations = timeline.operations
-        assert not length(shared(union(operations.start, operations.end), known.spans))
-        assert (known.start < known.end).all()
-        assert (known.start[1:] >= known.end[:-1]).all()
+        assert not length(shared(union(operations.start, operations.end), unseen_times.spans))
+        assert (unseen_times.start < unseen_times.end).all()
+        assert (unseen_times.start[1:] >= unseen_times.end[:-1]).all()
 
 
 def test_what_if_has_no_gain_of_a_part_that_is_not_known(recorded: Recorded) -> None:

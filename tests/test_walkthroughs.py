@@ -37,13 +37,13 @@ def put(tree: Path, block: str) -> str:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     if place["where"] == "in":
         inside = re.sub("^(?=.)", "    ", f"{code.rstrip()},\n", flags=re.MULTILINE)
-        text = re.sub(rf"(^{place['name']}: .*?)^\)$", lambda found: f"{found[1]}{inside})", text, flags=_ALL)
+        text = re.sub(rf"(^{place['name']}: .*?)^\)$", lambda match: f"{match[1]}{inside})", text, flags=_ALL)
     elif place["where"] == "after" and path.suffix == ".md":
-        text = re.sub(rf"^\| `{place['name']}` .*\n", lambda found: found[0] + code, text, flags=re.MULTILINE)
+        text = re.sub(rf"^\| `{place['name']}` .*\n", lambda match: match[0] + code, text, flags=re.MULTILINE)
     elif place["where"] == "before":
         text = re.sub(rf"^(?={place['name']}: )", lambda _: f"{code}\n\n", text, count=1, flags=re.MULTILINE)
     elif place["where"] == "after":
-        text = re.sub(rf"^{place['name']}: .*?^\)\n", lambda found: found[0] + code, text, flags=_ALL)
+        text = re.sub(rf"^{place['name']}: .*?^\)\n", lambda match: match[0] + code, text, flags=_ALL)
     elif text:
         imports, body = re.match(r"((?:from [^\n]*\n)*)(.*)", code, re.DOTALL).groups()  # type: ignore[union-attr]
         text = re.sub("^(?=from nightsight)", imports, text, count=1, flags=re.MULTILINE) + body
@@ -143,12 +143,12 @@ def shows_it_everywhere(tree: Path, capture: Path) -> None:
     (section,) = re.findall(
         r'<details class="closed" id="gpu_kernels">.*?(?=<details class="closed" id=)', page, re.DOTALL
     )
-    for said in (
+    for text in (
         "Kernels by GPU",
         "Execution time of each kernel on each GPU",
         "share of the total time of all kernels",
     ):
-        assert said in section
+        assert text in section
     report = Report.from_json((tree / "out.json").read_text(encoding="utf-8"))
     (entry,) = (result for result in json.loads(report.to_json())["results"] if result["name"] == "gpu_kernels")
     assert entry["title"] == "Kernels by GPU"

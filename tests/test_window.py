@@ -189,8 +189,8 @@ def of_torch(picture: str, names: Mapping[str, tuple[str, str]] = OF_TORCH) -> P
     """Draw a picture in which letters stand for what PyTorch or the profiler named, and others for the program's."""
     profile = draw(picture)
     given = profile.table("ranges")["name"].astype("str").tolist()
-    found = [names.get(name, (name, PUSH_POP)) for name in given]
-    return with_ranges(profile, name=[name for name, _ in found], style=[style for _, style in found])
+    ranges = [names.get(name, (name, PUSH_POP)) for name in given]
+    return with_ranges(profile, name=[name for name, _ in ranges], style=[style for _, style in ranges])
 
 
 def test_a_step_ends_with_that_of_the_optimizer() -> None:
@@ -587,10 +587,10 @@ def test_without_gpu_work_steps_of_the_optimizer_must_cover_the_time_as_ranges_m
     assert window.family == ("step (ends with Adam.step)" if after == 1 else "")
 
 
-def test_only_of_gpu_work_it_is_said_where_it_counts() -> None:
-    said = "so work counts toward the repetition in which it began on the GPU"
-    assert said not in window_of("nvtx  [s ][s ][s ]").sentence
-    assert said in window_of("nvtx  [s ][s ][s ]\ns7    a...a...a...").sentence
+def test_only_of_gpu_work_the_sentence_says_where_it_counts() -> None:
+    sentence = "so work counts toward the repetition in which it began on the GPU"
+    assert sentence not in window_of("nvtx  [s ][s ][s ]").sentence
+    assert sentence in window_of("nvtx  [s ][s ][s ]\ns7    a...a...a...").sentence
 
 
 def test_no_cpu_work_at_all() -> None:
@@ -910,7 +910,7 @@ def test_a_window_put_together_from_others_has_the_split_that_it_has_alone(made:
 
 
 def whole_of(profile: Profile) -> Timeline:
-    return next(found for found in other_timelines(Timeline(profile)) if found.window.name == GPU_WORK)
+    return next(timeline for timeline in other_timelines(Timeline(profile)) if timeline.window.name == GPU_WORK)
 
 
 def test_a_training_loop_is_busy_in_its_steady_part(recorded: Recorded) -> None:
@@ -919,7 +919,9 @@ def test_a_training_loop_is_busy_in_its_steady_part(recorded: Recorded) -> None:
     assert (window.family, len(window.repetitions)) == ("iteration #", 19)
     split = time_split(Timeline(profile)).frame
     assert split.loc[split["group"] == "busy", "share_pct"].sum() == pytest.approx(86.8, abs=0.1)
-    alone, whole = (time_split(found).frame for found in (Timeline(profile, whole_window(profile)), whole_of(profile)))
+    alone, whole = (
+        time_split(timeline).frame for timeline in (Timeline(profile, whole_window(profile)), whole_of(profile))
+    )
     pd.testing.assert_frame_equal(whole, alone)
     assert whole.loc[whole["group"] == "busy", "share_pct"].sum() == pytest.approx(1.9, abs=0.1)
 
@@ -953,9 +955,9 @@ def test_a_window_on_the_command_line(run: Any, capture_file: Callable[[str], Pa
     report = Report.from_json((tmp_path / "out.json").read_bytes())
     assert (report.windows[0].name, report.windows[0].repetitions) == ("iteration/3:5", 3)
     assert report.result("gpu_time").rows["window"].tolist() == ["iteration/3:5"]
-    said = run("report", train, "--window", "step", expect=2).output
-    assert "no range 'step' in this capture" in said
-    assert "Hint: Ranges of this capture: iteration 0" in said
+    stderr = run("report", train, "--window", "step", expect=2).output
+    assert "no range 'step' in this capture" in stderr
+    assert "Hint: Ranges of this capture: iteration 0" in stderr
     assert "ends before" in run("report", train, "--window", "2s/1s", expect=2).output
     assert "its window cannot be changed" in run("report", "out.json", "--window", "whole", expect=2).output
 
@@ -975,9 +977,9 @@ def test_a_window_that_a_run_lacks_is_a_finding(
     run("profile", "--collector", "nsys", "--window", "nothing", script())
     (folder,) = (path for path in (tmp_path / "reports/train").iterdir() if path.is_dir() and not path.is_symlink())
     report = Report.from_json((folder / "report.json").read_bytes())
-    (found,) = [finding for finding in report.findings if finding.rule == "unknown_window"]
-    assert found.detail.startswith("No range 'nothing' in this capture")
-    assert found.remedy.startswith("Ranges of this capture: warmup/naive")
+    (finding,) = [finding for finding in report.findings if finding.rule == "unknown_window"]
+    assert finding.detail.startswith("No range 'nothing' in this capture")
+    assert finding.remedy.startswith("Ranges of this capture: warmup/naive")
     assert report.windows[0].name == GPU_WORK
 
 

@@ -61,7 +61,7 @@ def start_of_step(profile: Profile, number: int) -> int:
 
 @given(ACTIONS, st.integers(1, 3), st.integers(0, 3), st.booleans())
 @examples(50)
-def test_two_captures_say_what_one_would_have_said(
+def test_two_captures_report_what_one_would_report(
     actions: list[str | int], steps: int, copies: int, is_same: bool
 ) -> None:
     whole = graphed(actions, steps + 1, copies=copies)
@@ -69,12 +69,12 @@ def test_two_captures_say_what_one_would_have_said(
     # one replay is in both halves of the program's life, so that names can be compared
     run, graphs = split(whole, start_of_step(whole, 1))
     expected = graphed(actions, steps, copies=copies)
-    found = joined(run, graphs if is_same else moved(graphs, OTHER_PROCESS))
-    assert places(found) == places(expected)
-    assert by_path(found) == by_path(expected)
-    assert (node_origins(found).time == -1).all()
+    profile = joined(run, graphs if is_same else moved(graphs, OTHER_PROCESS))
+    assert places(profile) == places(expected)
+    assert by_path(profile) == by_path(expected)
+    assert (node_origins(profile).time == -1).all()
     # ranges of the capture are not ranges of the run
-    recorded = nested_ranges(found).query("not in_graph")
+    recorded = nested_ranges(profile).query("not in_graph")
     assert recorded["path"].astype("str").unique().tolist() == ["step"]
 
 
@@ -175,9 +175,9 @@ def two_graphs(*, second: str, without: int | None = None) -> Profile:
 @pytest.mark.parametrize("graphs", [two_graphs(second="other"), two_graphs(second="add", without=4)])
 def test_an_id_that_was_used_again_between_the_captures_gives_no_range(graphs: Profile) -> None:
     run = split(two_graphs(second="add"), start_of_step(graphs, 0))[0]
-    found = joined(run, graphs)
-    assert [path for path, _ in places(found)] == ["step / first"] * 3 + ["step"] * 3
-    (finding,) = [finding for finding in found.findings if finding.rule == "other_graphs"]
+    profile = joined(run, graphs)
+    assert [path for path, _ in places(profile)] == ["step / first"] * 3 + ["step"] * 3
+    (finding,) = [finding for finding in profile.findings if finding.rule == "other_graphs"]
     assert finding.title == "1 of 2 CUDA graphs are different ones in start.sqlite"
 
 
@@ -196,18 +196,18 @@ def test_what_the_run_itself_recorded_comes_first() -> None:
     recording.begin("step")
     recording.kernel(5, "gemm", recording.call("cudaGraphLaunch"), node)
     recording.end()
-    found = joined(recording.profile(), replays_of("gemm"))
-    assert [path for path, _ in places(found)] == ["step / layer", "step / new"]
-    assert ((node_origins(found).time >= 0) != (joined_origins(found).time >= 0)).all()
-    assert range_time(Timeline(found)).frame.query("path.str.startswith('step')")["kernels"].tolist() == [2, 1, 1]
+    profile = joined(recording.profile(), replays_of("gemm"))
+    assert [path for path, _ in places(profile)] == ["step / layer", "step / new"]
+    assert ((node_origins(profile).time >= 0) != (joined_origins(profile).time >= 0)).all()
+    assert range_time(Timeline(profile)).frame.query("path.str.startswith('step')")["kernels"].tolist() == [2, 1, 1]
 
 
 def test_a_run_without_ranges_gets_those_of_the_capture() -> None:
     tables = {name: table for name, table in RUN.tables.items() if name != "ranges"}
     run = replace(RUN, tables=tables, missing={"ranges": "NVTX was not traced"})
-    found = joined(run, replays_of("gemm", "softmax"))
-    assert [path for path, _ in places(found)] == ["layer"] * 4
-    assert found.missing == {}
+    profile = joined(run, replays_of("gemm", "softmax"))
+    assert [path for path, _ in places(profile)] == ["layer"] * 4
+    assert profile.missing == {}
 
 
 def ranked(profile: Profile, processes: dict[int, int]) -> Profile:
@@ -228,9 +228,9 @@ def test_processes_of_another_run_are_matched_by_rank() -> None:
     graphs = together(moved(replays_of("add", "add"), first), moved(replays_of("gemm", "softmax"), second))
     with pytest.raises(CaptureError, match="have no ranks"):
         joined(run, graphs)
-    found = joined(ranked(run, {PROCESS: 1, OTHER_PROCESS: 0}), ranked(graphs, {first: 0, second: 1}))
-    assert (operation_owners(Timeline(found)) >= 0).all()
-    assert (joined_origins(found).time >= 0).all()
+    profile = joined(ranked(run, {PROCESS: 1, OTHER_PROCESS: 0}), ranked(graphs, {first: 0, second: 1}))
+    assert (operation_owners(Timeline(profile)) >= 0).all()
+    assert (joined_origins(profile).time >= 0).all()
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def test_nodes_that_were_made_before_the_recording_are_not_damaged(real: tuple[P
     database.close()
     profile = read_nsys(start)
     assert not len(profile.table("graph_nodes"))
-    assert not [found for found in profile.findings if "CUDA_GRAPH_NODE_EVENTS" in found.title]
+    assert not [finding for finding in profile.findings if "CUDA_GRAPH_NODE_EVENTS" in finding.title]
     assert len(unknown_nodes(profile)) == len(replayed_nodes(profile)) > 0
 
 

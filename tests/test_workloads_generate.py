@@ -51,11 +51,11 @@ def test_decoding_with_kept_keys_and_values_is_as_computing_all_again(
             parameter.mul_(4)
     prompts = torch.randint(SIZES.vocab, (SIZES.batch, SIZES.prompt))
     kept = generate.generated(model, prompts, SIZES.tokens)
-    known = prompts
+    sequence = prompts
     with torch.inference_mode():
         for _ in range(SIZES.tokens):
-            known = torch.cat([known, model.prefill(known)], dim=1)
-    assert kept.tolist() == known[:, SIZES.prompt :].tolist()
+            sequence = torch.cat([sequence, model.prefill(sequence)], dim=1)
+    assert kept.tolist() == sequence[:, SIZES.prompt :].tolist()
     assert len(set(kept.flatten().tolist())) > 3
     # nothing is left of the batch before
     others = torch.randint(SIZES.vocab, (SIZES.batch, SIZES.prompt))
@@ -88,19 +88,19 @@ def test_what_another_decodes_is_compared_token_by_token(generate: ModuleType, t
 def test_figures_are_those_of_serving_benchmarks(generate: ModuleType) -> None:
     # two batches of three requests: the tokens of the first come after 1, 2 and 4 s, its answer after 5 s
     batches = [generate.Answered((1.0, 2.0, 4.0), 5.0), generate.Answered((3.0, 4.0, 5.0), 7.0)]
-    said = generate.figures(batches, Namespace(batch=3, prompt=10, tokens=3))
-    assert said["completed"] == 6
-    assert said["total_input_tokens"] == 60
-    assert said["total_output_tokens"] == 18
-    assert said["request_throughput"] == pytest.approx(6 / 12)
-    assert said["output_throughput"] == pytest.approx(18 / 12)
-    assert said["total_token_throughput"] == pytest.approx(78 / 12)
-    assert (said["mean_ttft_ms"], said["median_ttft_ms"]) == (2000, 2000)
+    figures = generate.figures(batches, Namespace(batch=3, prompt=10, tokens=3))
+    assert figures["completed"] == 6
+    assert figures["total_input_tokens"] == 60
+    assert figures["total_output_tokens"] == 18
+    assert figures["request_throughput"] == pytest.approx(6 / 12)
+    assert figures["output_throughput"] == pytest.approx(18 / 12)
+    assert figures["total_token_throughput"] == pytest.approx(78 / 12)
+    assert (figures["mean_ttft_ms"], figures["median_ttft_ms"]) == (2000, 2000)
     # (latency - time to first token) / (tokens - 1)
-    assert said["mean_tpot_ms"] == pytest.approx(1e3 * ((5 - 1) / 2 + (7 - 3) / 2) / 2)
-    assert said["mean_itl_ms"] == pytest.approx(1e3 * (1 + 2 + 1 + 1) / 4)
-    assert said["median_itl_ms"] == pytest.approx(1000)
-    assert said["p90_e2el_ms"] == pytest.approx(6800)
+    assert figures["mean_tpot_ms"] == pytest.approx(1e3 * ((5 - 1) / 2 + (7 - 3) / 2) / 2)
+    assert figures["mean_itl_ms"] == pytest.approx(1e3 * (1 + 2 + 1 + 1) / 4)
+    assert figures["median_itl_ms"] == pytest.approx(1000)
+    assert figures["p90_e2el_ms"] == pytest.approx(6800)
 
 
 @given(
@@ -113,20 +113,22 @@ def test_laws_of_the_figures(gaps: list[list[float]], batch: int) -> None:
     generate = import_module("workloads.generate")
     times = [[sum(gap[: place + 1]) for place in range(len(gap))] for gap in gaps]
     tokens = len(gaps[0])
-    said = generate.figures(
+    figures = generate.figures(
         [generate.Answered(tuple(ends), ends[-1]) for ends in times], Namespace(batch=batch, prompt=4, tokens=tokens)
     )
-    assert said["output_throughput"] == pytest.approx(tokens * said["request_throughput"])
-    assert said["total_token_throughput"] == pytest.approx((tokens + 4) * said["request_throughput"])
-    assert said["mean_e2el_ms"] * said["request_throughput"] == pytest.approx(1e3 * batch)
+    assert figures["output_throughput"] == pytest.approx(tokens * figures["request_throughput"])
+    assert figures["total_token_throughput"] == pytest.approx((tokens + 4) * figures["request_throughput"])
+    assert figures["mean_e2el_ms"] * figures["request_throughput"] == pytest.approx(1e3 * batch)
     if tokens == 1:
-        assert not [name for name in said if "tpot" in name or "itl" in name]
+        assert not [name for name in figures if "tpot" in name or "itl" in name]
     else:
         # without anything after the last token, the mean of both is the same
-        assert said["mean_tpot_ms"] == pytest.approx(said["mean_itl_ms"])
-        assert said["mean_ttft_ms"] + (tokens - 1) * said["mean_tpot_ms"] == pytest.approx(said["mean_e2el_ms"])
+        assert figures["mean_tpot_ms"] == pytest.approx(figures["mean_itl_ms"])
+        assert figures["mean_ttft_ms"] + (tokens - 1) * figures["mean_tpot_ms"] == pytest.approx(
+            figures["mean_e2el_ms"]
+        )
     for metric in ("ttft", "e2el"):
-        assert said[f"median_{metric}_ms"] <= said[f"p90_{metric}_ms"] <= said[f"p99_{metric}_ms"]
+        assert figures[f"median_{metric}_ms"] <= figures[f"p90_{metric}_ms"] <= figures[f"p99_{metric}_ms"]
 
 
 def test_what_it_says_of_wrong_options_and_what_a_benchmark_adds(tmp_path: Path, torch_python: str) -> None:
@@ -168,8 +170,8 @@ def test_a_model_of_transformers_generates_with_its_cache_what_it_does_without(
     model = generate.HuggingFace(SIZES)
     prompts = torch.randint(SIZES.vocab, (SIZES.batch, SIZES.prompt))
     kept = generate.generated(model, prompts, SIZES.tokens)
-    known = prompts
+    sequence = prompts
     with torch.inference_mode():
         for _ in range(SIZES.tokens):
-            known = torch.cat([known, model.prefill(known)], dim=1)
-    assert kept.tolist() == known[:, SIZES.prompt :].tolist()
+            sequence = torch.cat([sequence, model.prefill(sequence)], dim=1)
+    assert kept.tolist() == sequence[:, SIZES.prompt :].tolist()

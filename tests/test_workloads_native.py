@@ -152,7 +152,7 @@ def test_a_driver_that_says_nothing_is_no_reason_to_give_up(toolkit: Install, an
     assert gpus() == {"NVIDIA H200": "9.0"}
 
 
-def test_the_driver_is_believed_and_a_contradiction_is_told(
+def test_the_driver_is_believed_and_a_contradiction_is_reported(
     toolkit: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
     toolkit("NVIDIA A40, 8.6", "NVIDIA L4, 8.6")
@@ -165,12 +165,12 @@ def test_whatever_nvidia_smi_lists_there_are_architectures_or_one_reason(listed:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(unified_memory, "output_of", lambda *_: listed.strip())
         try:
-            found = gpus()
+            capabilities = gpus()
         except CannotRun as reason:
             assert len(str(reason).splitlines()) == 1
             return
-    assert found
-    assert all(float(capability) > 0 for capability in found.values())
+    assert capabilities
+    assert all(float(capability) > 0 for capability in capabilities.values())
 
 
 # -- what it is built for ---------------------------------------------------------------------------------------------
@@ -199,10 +199,10 @@ def test_an_nvcc_that_does_not_list_what_it_knows_is_tried(toolkit: Install) -> 
 
 def test_a_gpu_newer_than_nvcc_runs_the_ptx_of_a_fat_binary(toolkit: Install) -> None:
     nvcc = str(toolkit(known="75 80 90", release="12.0"))
-    found = {"NVIDIA B200": "10.0"}
+    capabilities = {"NVIDIA B200": "10.0"}
     with pytest.raises(CannotRun, match=r"nvcc 12.0 cannot build for NVIDIA B200 \(architecture 10.0\): use a newer"):
-        architectures(found, nvcc, is_fat=False)
-    assert built_for(architectures(found, nvcc, is_fat=True))[-2:] == [
+        architectures(capabilities, nvcc, is_fat=False)
+    assert built_for(architectures(capabilities, nvcc, is_fat=True))[-2:] == [
         "arch=compute_90,code=sm_90",
         "arch=compute_90,code=compute_90",
     ]
@@ -386,8 +386,8 @@ def test_what_the_workload_refuses_is_what_nightsight_says(
 ) -> None:
     toolkit(behavior="no compiler")
     fake_nsys()
-    said = run("profile", "unified_memory", expect=1).stderr
-    assert "nvcc could not build the program: gcc: No such file or directory" in said
+    stderr = run("profile", "unified_memory", expect=1).stderr
+    assert "nvcc could not build the program: gcc: No such file or directory" in stderr
 
 
 # -- the program itself, on a CUDA that runs on the CPU ---------------------------------------------------------------
@@ -411,8 +411,8 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if compiler is None:
         pytest.skip("needs a C++ compiler")
     folder = tmp_path_factory.mktemp("program")
-    source, found = re.subn(r"\badd<<<(.+?)>>>\(", r"emulated(\1, add, ", unified_memory.SOURCE.read_text())
-    assert found == 2
+    source, count = re.subn(r"\badd<<<(.+?)>>>\(", r"emulated(\1, add, ", unified_memory.SOURCE.read_text())
+    assert count == 2
     (folder / "program.cpp").write_text(source)
     options = [
         f"-I{FAKE_CUDA}",
@@ -469,8 +469,8 @@ def test_a_benchmark_is_the_name_of_the_gpu_and_a_time_for_each_trial(program: P
     ],
 )
 def test_what_goes_wrong_is_one_line(program: Path, elements: int, trouble: str, status: int, words: str) -> None:
-    said = started(program, elements, 1, 0, 0, "all", trouble=trouble, expect=status).stderr.splitlines()
-    errors = [line for line in said if line.startswith("unified_memory: error: ")]
+    lines = started(program, elements, 1, 0, 0, "all", trouble=trouble, expect=status).stderr.splitlines()
+    errors = [line for line in lines if line.startswith("unified_memory: error: ")]
     assert len(errors) == bool(status)
     assert words in "".join(errors)
 

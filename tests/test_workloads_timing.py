@@ -58,13 +58,13 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict
 def test_trials_end_at_the_time_limit(
     timed: Callable[..., dict[str, Any]], options: tuple[str, ...], trials: int, steps: int
 ) -> None:
-    found = timed(*options)
-    assert found["step_ns"] == [1e9] * trials
-    assert found["steps_per_trial"] == steps
-    assert "time_limit" not in found["parameters"]
+    figures = timed(*options)
+    assert figures["step_ns"] == [1e9] * trials
+    assert figures["steps_per_trial"] == steps
+    assert "time_limit" not in figures["parameters"]
 
 
 def test_an_interrupt_keeps_the_trials_until_then(timed: Callable[..., dict[str, Any]]) -> None:
     assert timed("--iterations", "5", interrupted_at=9, status=130) == {}, "in the first trial"
-    found = timed("--iterations", "5", interrupted_at=18, status=130)
-    assert found["step_ns"] == [1e9] * 2
+    figures = timed("--iterations", "5", interrupted_at=18, status=130)
+    assert figures["step_ns"] == [1e9] * 2

@@ -121,11 +121,11 @@ def test_the_kernel_of_paged_attention_attends_to_all_tokens_of_a_request(
     blocks = torch.randperm(requests * most_blocks).view(requests, most_blocks)
     keys, values = torch.randn(2, requests * most_blocks * block, heads, size)
     query = torch.randn(requests, heads, size)
-    found = workload("triton_kernels").paged_attention(query, keys, values, blocks, positions, block)
+    result = workload("triton_kernels").paged_attention(query, keys, values, blocks, positions, block)
     for request in range(requests):
         seen = (blocks[request, :, None] * block + torch.arange(block)).flatten()[: int(positions[request]) + 1]
         scores = torch.einsum("hd,thd->ht", query[request], keys[seen]) / size**0.5
-        assert torch.allclose(found[request], torch.einsum("ht,thd->hd", scores.softmax(1), values[seen]), atol=1e-5)
+        assert torch.allclose(result[request], torch.einsum("ht,thd->hd", scores.softmax(1), values[seen]), atol=1e-5)
 
 
 def test_the_blocks_of_a_check_find_an_error_in_any_of_them(torch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,8 +285,8 @@ def test_of_what_a_compiler_says_the_first_error_is_shown(
 
     monkeypatch.setattr(extension, "load", build)
     monkeypatch.setattr(extension, "load_inline", build)
-    said = "the CUDA extension could not be built: x.cu(3): error: expected a ;"
-    assert refusal(name, implementation) == said
+    message = "the CUDA extension could not be built: x.cu(3): error: expected a ;"
+    assert refusal(name, implementation) == message
 
 
 @pytest.mark.parametrize(("name", "implementation"), COMPILED)

@@ -54,8 +54,10 @@ def tile(source: Path, target: Path, copies: int, lanes: Lanes = ONE) -> None:
     for table, names in columns.items():
         shifted = ", ".join(f"e.{name} + {shifts[name]}" if name in shifts else f"e.{name}" for name in names)
         # domains of NVTX are created once
-        once = "WHERE e.eventType != 75" if table == "NVTX_EVENTS" else ""
-        connection.execute(f"INSERT INTO {table} SELECT {shifted} FROM n CROSS JOIN {table} AS e {once} ORDER BY n.i")
+        condition = "WHERE e.eventType != 75" if table == "NVTX_EVENTS" else ""
+        connection.execute(
+            f"INSERT INTO {table} SELECT {shifted} FROM n CROSS JOIN {table} AS e {condition} ORDER BY n.i"
+        )
         if lanes.at_a_time > 1:
             # in order of time, as nsys writes them
             connection.execute(f"CREATE TEMP TABLE t AS SELECT * FROM {table} ORDER BY start")

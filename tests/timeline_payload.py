@@ -129,30 +129,30 @@ class DecodedSums:
 
     def statistics(self, first: int, end: int) -> dict[Section, Statistics]:
         """Add up bins, the first one up to the end; sections without an event are left out."""
-        found = {section: Statistics() for section in self.overlaps}
+        by_section = {section: Statistics() for section in self.overlaps}
         for (section, name), cells in zip(self.slots, self.cells, strict=True):
             for place, (count, time) in cells.items():
-                found[section].events[name] += count * (first <= place < end)
-                found[section].time[name] += time * (first <= place < end)
+                by_section[section].events[name] += count * (first <= place < end)
+                by_section[section].time[name] += time * (first <= place < end)
         for edge, sign in ((first, 1), (end, -1)):
             for slot, left in self._open(edge):
                 section, name = self.slots[slot]
-                found[section].events[name] += sign > 0
-                found[section].time[name] += sign * left
-        for section, sums in found.items():
+                by_section[section].events[name] += sign > 0
+                by_section[section].time[name] += sign * left
+        for section, sums in by_section.items():
             overlap = sum(time for place, time in self.overlaps[section].items() if first <= place < end)
             sums.busy = sums.time.total() - overlap
             sums.time = Counter({name: time for name, time in sums.time.items() if sums.events[name]})
             sums.events = +sums.events
-        return {section: sums for section, sums in found.items() if sums.events}
+        return {section: sums for section, sums in by_section.items() if sums.events}
 
     def _open(self, edge: int) -> Iterator[tuple[int, int]]:
         """What goes on at an edge: the slot of each event, and how long it does."""
         for row in self.rows:
-            known = max((place for place in row if place <= edge), default=None)
-            if known is not None:
-                slot, left = row[known]
-                left -= (edge - known) * self.header["width_ns"]
+            nearest = max((place for place in row if place <= edge), default=None)
+            if nearest is not None:
+                slot, left = row[nearest]
+                left -= (edge - nearest) * self.header["width_ns"]
                 if left > 0:
                     yield slot, left
 
@@ -163,8 +163,8 @@ def decode_sums(header: dict[str, Any], names: list[str], binary: bytes) -> Deco
     keys = [(section["group"], section["kind"]) for section in header["sections"]]
     slots: list[tuple[Section, str | None]] = []
     for key, section in zip(keys, header["sections"], strict=True):
-        known: list[str | None] = [names[next(columns["name"])] for _ in range(section["slots"])]
-        slots += [(key, name) for name in ([*known[:-1], None] if section["others"] else known)]
+        slot_names: list[str | None] = [names[next(columns["name"])] for _ in range(section["slots"])]
+        slots += [(key, name) for name in ([*slot_names[:-1], None] if section["others"] else slot_names)]
     cells: list[dict[int, tuple[int, int]]] = [{} for _ in slots]
     for slot, place in _places(columns["cell"], header["bins"]):
         cells[slot][place] = (next(columns["events"]), next(columns["time"]))
@@ -188,27 +188,27 @@ class DecodedAccount(NamedTuple):
 
     def during(self, begin: int, end: int) -> Counter[str]:
         """The time by category of a span, which begins and ends at edges of bins if there are bins."""
-        found: Counter[str] = Counter()
+        sums: Counter[str] = Counter()
         for start, stop, category in self.pieces:
-            found[category] += max(min(stop, end) - max(start, begin), 0)
+            sums[category] += max(min(stop, end) - max(start, begin), 0)
         for number, times in self.bins.items():
             if begin <= self.begin + number * self.width < end:
-                found += times
-        return +found
+                sums += times
+        return +sums
 
 
 def _accounts(account: dict[str, Any], header: dict[str, Any], binary: bytes) -> list[DecodedAccount]:
     columns = read_columns(account, binary)
     categories = [category for category, *_ in header["categories"]]
-    found = []
+    accounts = []
     if not account["width_ns"]:
         lengths, names = iter(columns["length"]), iter(columns["category"])
         for count in account["counts"]:
             edges = [account["from_ns"], *accumulate(islice(lengths, count), initial=account["from_ns"])][1:]
-            said = [categories[name] for name in islice(names, count)]
-            pieces = list(zip(edges, edges[1:], said, strict=False))
-            found.append(DecodedAccount(account["from_ns"], 0, pieces, {}))
-        return found
+            labels = [categories[name] for name in islice(names, count)]
+            pieces = list(zip(edges, edges[1:], labels, strict=False))
+            accounts.append(DecodedAccount(account["from_ns"], 0, pieces, {}))
+        return accounts
     bins = (account["to_ns"] - account["from_ns"]) // account["width_ns"]
     all_bins: dict[int, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for place, time in zip(accumulate(columns["cell"]), columns["time"], strict=True):

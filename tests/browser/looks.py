@@ -39,6 +39,6 @@ def in_turns(pages: Iterable[str], looks: Sequence[tuple[str, int]] = LOOKS) -> 
 def violations(page: Any) -> dict[str, list[str]]:
     """Return what axe-core finds in a page, whose tables and pictures lose most of their rows and parts by this."""
     page.evaluate(_SOME_OF_EACH)
-    found = Axe().run(page).response
-    assert len(found["passes"]) > 10
-    return {each["id"]: [node["html"][:200] for node in each["nodes"][:3]] for each in found["violations"]}
+    response = Axe().run(page).response
+    assert len(response["passes"]) > 10
+    return {each["id"]: [node["html"][:200] for node in each["nodes"][:3]] for each in response["violations"]}

@@ -39,13 +39,13 @@ def at_rest(page: Any) -> str:
 
 def jump(page: Any, table: str, row: int) -> float:
     """Press the button of a row; return where the page was."""
-    found = rows_of(page.locator(f"#{table}")).nth(row)
+    target = rows_of(page.locator(f"#{table}")).nth(row)
     page.evaluate(OPEN_ALL)
-    found.scroll_into_view_if_needed()
+    target.scroll_into_view_if_needed()
     page.wait_for_timeout(100)
     top: float = page.evaluate("scrollY")
-    found.hover()
-    found.get_by_role("button", name="in the timeline").click()
+    target.hover()
+    target.get_by_role("button", name="in the timeline").click()
     return top
 
 

@@ -38,7 +38,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "answer"),
     [
         ("train", "GPU 86.8\N{NO-BREAK SPACE}% busy. FP32 math runs without tensor cores"),
         ("ddp2", "2 GPUs 99.6\N{NO-BREAK SPACE}% busy. FP32 math runs without tensor cores"),
@@ -48,10 +48,10 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
         ("replays", "3 kernels replayed by ncu, without a timeline."),
     ],
 )
-def test_the_answer_is_in_the_first_720_pixels(name: str, said: str, browser: Any, files: dict[str, Path]) -> None:
+def test_the_answer_is_in_the_first_720_pixels(name: str, answer: str, browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 720})
     page.goto(files[name].as_uri())
-    assert page.locator(".answer:visible").inner_text().startswith(said)
+    assert page.locator(".answer:visible").inner_text().startswith(answer)
     parts = [
         part
         for part in (".answer", "#verdict .banners", ".figures.first", ".split", ".causes")
@@ -107,14 +107,14 @@ def test_the_answer_follows_the_window(browser: Any, files: dict[str, Path]) -> 
     labels = page.locator(".figures.first:visible dt").all_inner_texts()
     assert labels == ["Window", "GPU busy", "Largest wait", "Next largest wait"]
     stay = "The sections below still show Steady."
-    beside = page.locator(".windows p[data-of-window]:visible")
-    assert beside.inner_text().endswith(stay)
+    sentence = page.locator(".windows p[data-of-window]:visible")
+    assert sentence.inner_text().endswith(stay)
     page.get_by_role("button", name="Start-up", exact=True).click()
-    assert beside.inner_text() == stay
+    assert sentence.inner_text() == stay
     assert page.locator(".answer:visible").inner_text().endswith("NVTX ranges. One-time cost.")
     page.get_by_role("button", name="Steady", exact=True).click()
     assert page.locator(".answer:visible").inner_text() == steady
-    assert stay not in beside.inner_text()
+    assert stay not in sentence.inner_text()
     page.close()
 
 

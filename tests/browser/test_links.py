@@ -40,8 +40,8 @@ def report(recorded: Recorded) -> Report:
 @pytest.fixture(scope="module")
 def labels(report: Report) -> list[str]:
     names = next(each.rows for each in report.results if each.name == "cuda_gpu_kern_sum")["name"].astype("str")
-    known = KernelLabels(names)
-    return [known.short(name) for name in names]
+    kernel_labels = KernelLabels(names)
+    return [kernel_labels.short(name) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +68,8 @@ def names(table: Any) -> list[str]:
 
 
 def focused(page: Any) -> str:
-    found: str = page.evaluate("document.activeElement.closest('tr')?.querySelector('th bdi').textContent ?? ''")
-    return found
+    name: str = page.evaluate("document.activeElement.closest('tr')?.querySelector('th bdi').textContent ?? ''")
+    return name
 
 
 def follow(row: Any, does: str) -> None:
@@ -130,9 +130,9 @@ def test_an_event_leads_to_all_that_is_known_of_it(page: Any, labels: list[str])
     panel = page.locator(".timeline-event")
     panel.locator("h3").wait_for()
     assert panel.locator("h3").inner_text() == labels[0]
-    said = panel.inner_text()
-    assert "SM 91.0 %, DRAM 7.0 %, Limiter L2" in said
-    assert "sm80_xmma_gemm" in said
+    text = panel.inner_text()
+    assert "SM 91.0 %, DRAM 7.0 %, Limiter L2" in text
+    assert "sm80_xmma_gemm" in text
     panel.locator("button:text-is('Kernels of the range')").click()
     assert focused(page) == "forward"
     panel.locator("button:text-is('Kernel time')").press("Enter")

@@ -90,7 +90,7 @@ def test_the_numbers_of_a_class_are_where_the_pointer_is(shown: Any) -> None:
     })""")
     assert titles
     # the line of a mark may be in the middle of a class
-    assert sum(title != found for title, found in zip(titles, places, strict=True)) <= 2
+    assert sum(title != place for title, place in zip(titles, places, strict=True)) <= 2
 
 
 # of each function in a flame graph: its box, what one sees written in it, and whether the pointer finds its title there

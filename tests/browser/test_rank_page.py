@@ -148,7 +148,7 @@ def test_a_selected_collective_says_who_came_last_and_leads_there(opened: Callab
     assert "earlier" in value(page, "The others")
 
 
-def test_one_that_waits_for_long_is_told_so(opened: Callable[..., Any]) -> None:
+def test_one_that_waits_for_long_is_marked(opened: Callable[..., Any]) -> None:
     page = opened()
     select(page, UNEVEN, 2)
     assert value(page, "Together").startswith("8 ranks; Rank 5 came last, 898.0 µs after the first.")

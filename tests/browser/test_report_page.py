@@ -187,8 +187,8 @@ def test_the_time_of_the_run_is_utc_and_the_reader_s(
     page = browser.new_page(timezone_id=zone, locale="de-DE")
     page.goto(files["train"].as_uri())
     fact = page.locator(".facts li", has=page.locator("time"))
-    beside = "" if zone == "UTC" else f" ({local})"
-    assert fact.inner_text() == f"2026-11-20 09:19:43 UTC{beside}"
+    local_time = "" if zone == "UTC" else f" ({local})"
+    assert fact.inner_text() == f"2026-11-20 09:19:43 UTC{local_time}"
     assert fact.locator("time").get_attribute("title") == local
     assert page.locator("#method time").text_content() == "2026-11-20 09:19:43"
     page.close()
@@ -198,8 +198,8 @@ def test_a_reader_chooses_the_window(browser: Any, files: dict[str, Path]) -> No
     page = browser.new_page()
     page.goto(files["train"].as_uri())
     assert page.locator(".windows .segments button").all_inner_texts() == ["Steady", "Whole", "Start-up"]
-    said = page.locator(".start-up").inner_text().replace("\N{NO-BREAK SPACE}", " ")
-    assert said.startswith("Start-up: 3.429 s until the steady part: 3.201 s host code")
+    text = page.locator(".start-up").inner_text().replace("\N{NO-BREAK SPACE}", " ")
+    assert text.startswith("Start-up: 3.429 s until the steady part: 3.201 s host code")
     advice = {}
     for name, busy in (("Steady", "Busy 86.8 %"), ("Whole", "Busy 1.9 %"), ("Start-up", "Busy 0.4 %")):
         page.get_by_role("button", name=name, exact=True).click()

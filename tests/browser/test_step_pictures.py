@@ -81,8 +81,8 @@ def test_a_chosen_range_is_shown_in_a_typical_step_of_the_window(shown: Any) -> 
     box = part(shown, "backward")
     (mean,) = re.findall(r": ([\d.]+) ms", box.get_attribute("aria-label"))
     box.click(position={"x": 30, "y": 8})
-    said = shown.locator("#timeline .timeline-event").inner_text()
-    (start,), (duration,) = re.findall(r"Start\s+(.*)", said), re.findall(r"Duration\s+([\d.]+) ms", said)
+    text = shown.locator("#timeline .timeline-event").inner_text()
+    (start,), (duration,) = re.findall(r"Start\s+(.*)", text), re.findall(r"Duration\s+([\d.]+) ms", text)
     assert "the window" not in start
     assert float(duration) == pytest.approx(float(mean), rel=0.5)
 
@@ -106,18 +106,18 @@ def test_the_chosen_part_can_be_shown_in_the_timeline_and_let_go(shown: Any) -> 
     assert shown.locator(".chosen-part").inner_text() == ""
 
 
-def test_what_is_chosen_is_said_once_while_the_pointer_stays(shown: Any) -> None:
+def test_what_is_chosen_is_shown_once_while_the_pointer_stays(shown: Any) -> None:
     box = part(shown, "backward")
     box.hover(position={"x": 30, "y": 8})
     reading, chosen = shown.locator(".icicle ~ .reading").first, shown.locator(".chosen-part").first
-    said = reading.inner_text()
-    assert said
+    text = reading.inner_text()
+    assert text
     box.click(position={"x": 30, "y": 8})
-    assert (reading.inner_text(), chosen.locator("span").inner_text()) == ("", said)
+    assert (reading.inner_text(), chosen.locator("span").inner_text()) == ("", text)
     links = [button.bounding_box() for button in chosen.locator("button").all()]
     assert links[1]["x"] - links[0]["x"] - links[0]["width"] > 12  # they do not read as one
     box.click(position={"x": 30, "y": 8})
-    assert (reading.inner_text(), chosen.inner_text()) == (said, "")
+    assert (reading.inner_text(), chosen.inner_text()) == (text, "")
 
 
 def test_idle_time_leads_to_its_longest_stretch(shown: Any) -> None:

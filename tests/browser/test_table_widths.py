@@ -104,11 +104,11 @@ def test_lines_between_rows_cross_the_names_that_stay_in_view(browser: Any, file
     rows = section.locator("tbody tr[data-row]")
     line = rows.nth(1).evaluate("row => getComputedStyle(row.cells[1]).borderTopColor")
     color = tuple(int(part) for part in re.findall(r"\d+", line))
-    found = []
+    borders = []
     for row in rows.all()[1:10]:
         box = row.bounding_box()
         clip = {"x": box["x"] + 104, "y": round(box["y"]) - 2, "width": 1, "height": 4}
         with Image.open(io.BytesIO(page.screenshot(clip=clip))) as image:
-            found.append(color in [image.convert("RGB").getpixel((0, y)) for y in range(4)])
-    assert found == [True] * 9
+            borders.append(color in [image.convert("RGB").getpixel((0, y)) for y in range(4)])
+    assert borders == [True] * 9
     page.close()

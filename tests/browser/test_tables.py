@@ -68,10 +68,10 @@ def test_only_rows_in_sight_are_in_the_page(visit_tables: Any, tables: dict[str,
         for top in (0, 0.3 * height, 0.7 * height, height):
             scroll(section, top)
             first = int(rows_of(section).first.get_attribute("aria-rowindex")) - 2
-            found = shown(section)
-            assert 10 < len(found) < 60
-            assert found == names[first : first + len(found)]
-        assert found[-1] == names[-1]
+            visible = shown(section)
+            assert 10 < len(visible) < 60
+            assert visible == names[first : first + len(visible)]
+        assert visible[-1] == names[-1]
 
 
 def test_virtual_rows_are_written_as_printed_ones_are(visit_tables: Any) -> None:
@@ -146,15 +146,15 @@ def test_a_table_says_how_many_rows_it_has_and_shades_its_lower_edge_while_more_
 def test_a_tree_says_how_many_of_its_rows_are_folded(visit_tables: Any) -> None:
     with visit_tables("train") as page:
         section = page.locator("#nvtx_ranges")
-        table, said = section.locator("table"), section.locator("output")
+        table, output = section.locator("table"), section.locator("output")
         shown = int(table.get_attribute("aria-rowcount")) - 1
-        assert said.text_content() == f"95 ranges, {95 - shown} of them folded"
+        assert output.text_content() == f"95 ranges, {95 - shown} of them folded"
         rows_of(section).first.locator(".toggle").click()
         opened = int(table.get_attribute("aria-rowcount")) - 1
         assert opened > shown
-        assert said.text_content() == f"95 ranges, {95 - opened} of them folded"
+        assert output.text_content() == f"95 ranges, {95 - opened} of them folded"
         section.get_by_role("button", name="Expand all").click()
-        assert said.text_content() == "95 ranges"
+        assert output.text_content() == "95 ranges"
 
 
 # trees
@@ -194,10 +194,10 @@ def test_a_tree_and_its_rows_can_be_walked_by_keyboard(visit_tables: Any) -> Non
         section = page.locator("#nvtx_ranges")
 
         def at() -> tuple[str, str]:
-            found = page.evaluate(
+            position = page.evaluate(
                 "(at => [at.closest('tr').querySelector('bdi').textContent, at.ariaExpanded])(document.activeElement)"
             )
-            return found[0], found[1]
+            return position[0], position[1]
 
         section.locator(".scroll").focus()
         page.keyboard.press("Tab")

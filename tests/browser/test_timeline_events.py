@@ -141,7 +141,7 @@ def test_a_click_beside_an_event_selects_nothing(visit: Any) -> None:
         assert text(page, "event") == ""
 
 
-def test_the_pointer_is_told_of_events_and_curves(visit: Any) -> None:
+def test_events_and_curves_under_the_pointer_are_shown(visit: Any) -> None:
     with visit("small") as page:
         page.mouse.move(*place(page, 5, "Stream 13"))
         assert text(page, "tooltip").splitlines() == [NAMES[COPY], "2.000 ms at 4.000000 ms"]

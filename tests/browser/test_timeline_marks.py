@@ -88,7 +88,7 @@ def is_painted(page: Any, x: int, y: int) -> bool:
     return max(color) < 150
 
 
-def test_the_pointer_is_told_of_a_mark_near_it(opened: Open) -> None:
+def test_a_mark_near_the_pointer_is_shown(opened: Open) -> None:
     with opened(drawn()) as page:
         x, y = point(page, 10, 1)
         for off in (0, -3, 3):

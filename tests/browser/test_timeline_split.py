@@ -45,22 +45,22 @@ def visit(browser: Any, profile: Profile, tmp_path_factory: Any) -> Callable[...
 def shares(page: Any) -> dict[str, float]:
     """Return the split of the selected span, in percent."""
     items = page.locator(".timeline-of-gpu li").all_inner_texts()
-    found = {}
+    sums = {}
     for item in items:
         name, percent = re.fullmatch(r"(?:idle: )?(.+?) <?([\d.]+) % .+", item.strip()).groups()  # type: ignore[union-attr]
-        found[name] = float(percent)
-    return found
+        sums[name] = float(percent)
+    return sums
 
 
 def expected(profile: Profile, from_us: float, to_us: float) -> dict[str, float]:
     (edge, category), origin = activities(profile)[0], Timeline(profile).window.start_ns
     low, high = (origin + round(1000 * time) for time in (from_us, to_us))
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for begin, end, one in zip(edge[:-1], edge[1:], category, strict=True):
         inside = min(int(end), high) - max(int(begin), low)
         if inside > 0:
-            found[CATEGORIES[one]] = found.get(CATEGORIES[one], 0) + 100 * inside / (high - low)
-    return found
+            shares[CATEGORIES[one]] = shares.get(CATEGORIES[one], 0) + 100 * inside / (high - low)
+    return shares
 
 
 @pytest.mark.parametrize("span", [(0, 19), (3, 30.5), (7, 9), (20, 20.5)])
@@ -89,7 +89,7 @@ def test_the_lane_has_the_colors_of_the_legend(visit: Any) -> None:
         assert lane == row == tuple(int(part) for part in re.findall(r"\d+", painted)[:3])
 
 
-def test_the_pointer_is_told_of_the_piece_under_it(visit: Any) -> None:
+def test_the_piece_under_the_pointer_is_shown(visit: Any) -> None:
     with visit() as page:
         show(page, from_ns=0, to_ns=19_000, of_window=True)
         first, last = in_view(page)

@@ -251,8 +251,8 @@ def test_far_jumps_do_not_scroll_through_everything(browser: Any, tmp_path: Path
           };
           look(40);
         })"""
-        found: list[int] = page.evaluate(script)
-        return found
+        positions: list[int] = page.evaluate(script)
+        return positions
 
     page.locator("#far").click()
     far = places()

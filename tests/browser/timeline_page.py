@@ -53,8 +53,10 @@ def timeline_visit(browser: Any, file: Path, *, script: str = "", **options: Any
 
 def durations(page: Any, name: str) -> list[float]:
     """Return what the timeline has measured of itself, in ms."""
-    found: list[float] = page.evaluate(f"performance.getEntriesByName('timeline: {name}').map((one) => one.duration)")
-    return found
+    durations_ms: list[float] = page.evaluate(
+        f"performance.getEntriesByName('timeline: {name}').map((one) => one.duration)"
+    )
+    return durations_ms
 
 
 def in_view(page: Any) -> tuple[float, float]:

@@ -52,8 +52,8 @@ def answered(state: dict[str, Any], method: str, path: str, fields: dict[str, An
         return 422, "Validation Failed"
     path, _, query = path.partition("?")
     for pattern, function in ROUTES:
-        if found := re.fullmatch(pattern, f"{method} {path}"):
-            return function(state, fields, query, *found.groups())
+        if match := re.fullmatch(pattern, f"{method} {path}"):
+            return function(state, fields, query, *match.groups())
     return 404, "Not Found"
 
 

@@ -16,7 +16,7 @@ Built on Wed_Aug_20_01:58:59_PM_PDT_2025
 Cuda compilation tools, release {release}, V{release}.88
 Build cuda_{release}.r{release}/compiler.36424714_0
 """
-SAID = {
+MESSAGES = {
     "no compiler": "gcc: No such file or directory\nnvcc fatal   : Failed to preprocess host compiler properties.\n",
     "broken source": '/x/unified_memory.cu(1): error: identifier "fooo" is undefined\n  fooo;\n\n1 error\n',
     "no header": "/x/unified_memory.cu:9:10: fatal error: nvtx3/nvToolsExt.h: No such file or directory\n",
@@ -47,9 +47,9 @@ def main(arguments: Sequence[str]) -> int:
     with Path(__file__).with_name("built.jsonl").open("a") as built:
         built.write(json.dumps(list(arguments)) + "\n")
     target = Path(arguments[arguments.index("-o") + 1])
-    if SETTINGS["behavior"] in SAID:
+    if SETTINGS["behavior"] in MESSAGES:
         target.write_text("half")
-        sys.stderr.write(SAID[SETTINGS["behavior"]])
+        sys.stderr.write(MESSAGES[SETTINGS["behavior"]])
         return 1
     target.write_text(PROGRAM.format(python=sys.executable, status=SETTINGS["status"]))
     target.chmod(0o755)

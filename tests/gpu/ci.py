@@ -49,7 +49,7 @@ def main(options: list[str], *, nightsight: Path | None = None, may_differ: bool
         folder = Path(name)
         checkout = repository(folder, **{"train.py": PROGRAM.replace("SIZE", str(SIZE))})
         environment = _environment(folder, nightsight)
-        known = {
+        contexts = {
             "test.install": "false",
             "test.repeat": "2",
             "matrix.workload": "train.py",
@@ -67,18 +67,18 @@ def main(options: list[str], *, nightsight: Path | None = None, may_differ: bool
             (checkout / "train.py").write_text(text)
             git(checkout, "commit", "--quiet", "--all", "-m", label)
             asked = {"test.pairs": str(pairs), "test.options": shlex.join(options)}
-            job = Job(checkout, {**known, **asked, "github.event.pull_request.number": number}, environment)
+            job = Job(checkout, {**contexts, **asked, "github.event.pull_request.number": number}, environment)
             is_right &= _line(label, allowed if may_differ else (0,), job, compare["steps"])
         git(checkout, "checkout", "--quiet", "--detach", start)
         nightly = load(workflows / "nightly.yml")["jobs"]
         for night in ("first night", "second night"):
             # what ncu replays is of no history, and takes minutes
-            measure = Job(checkout, {**known, "test.options": shlex.join([*options, "--no-ncu"])}, environment)
+            measure = Job(checkout, {**contexts, "test.options": shlex.join([*options, "--no-ncu"])}, environment)
             is_right &= _line(night, (0,), measure, nightly["measure"]["steps"])
             runs = {name: files for name, files in measure.uploaded.items() if "-runs-" in name}
             workspace = clone(folder, night.partition(" ")[0])
             downloaded(runs, workspace / "runs")
-            record = Job(workspace, known, environment)
+            record = Job(workspace, contexts, environment)
             is_right &= _line("its history", (0,), record, nightly["record"]["steps"])
     return 0 if is_right else 1
 
@@ -102,7 +102,7 @@ def _line(label: str, allowed: tuple[int, ...], job: Job, steps: Sequence[Mappin
     is_right = status in allowed
     sys.stdout.write(f"{label:18} status {status}{'' if is_right else ' WRONG'}, {took:.0f} s. {words[:120]}\n")
     if not is_right:
-        sys.stdout.write(job.said[-3000:])
+        sys.stdout.write(job.output[-3000:])
     sys.stdout.flush()
     return is_right
 

@@ -22,16 +22,16 @@ from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES, SERVING, TPO
 ROOT: Final = Path(__file__).parents[2]
 # rules that name a fault, and a part of the action or cause
 NAMED: Final[dict[str, Callable[[Finding], bool]]] = {
-    "whole-prompts": lambda found: found.rule == "prompts_block",
-    "new-shapes": lambda found: found.rule == "compilation" and "cudnn_sdp" in found.remedy,
-    "small-batch": lambda found: found.rule in ("few_at_a_time", "small_batch"),
-    "slow-scheduler": lambda found: found.rule == "host_code" and "schedule" in found.cause,
-    "no-overlap": lambda found: found.rule == "wait" and "output" in found.cause,
-    "sampling-syncs": lambda found: "sample" in found.cause,
-    "eager": lambda found: found.rule == "launch_bound",
-    "few-graphs": lambda found: found.rule == "launch_bound",
-    "small-cache": lambda found: found.rule == "cache_full",
-    "tokenize-in-engine": lambda found: found.rule == "host_code" and "tokenize" in found.cause,
+    "whole-prompts": lambda finding: finding.rule == "prompts_block",
+    "new-shapes": lambda finding: finding.rule == "compilation" and "cudnn_sdp" in finding.remedy,
+    "small-batch": lambda finding: finding.rule in ("few_at_a_time", "small_batch"),
+    "slow-scheduler": lambda finding: finding.rule == "host_code" and "schedule" in finding.cause,
+    "no-overlap": lambda finding: finding.rule == "wait" and "output" in finding.cause,
+    "sampling-syncs": lambda finding: "sample" in finding.cause,
+    "eager": lambda finding: finding.rule == "launch_bound",
+    "few-graphs": lambda finding: finding.rule == "launch_bound",
+    "small-cache": lambda finding: finding.rule == "cache_full",
+    "tokenize-in-engine": lambda finding: finding.rule == "host_code" and "tokenize" in finding.cause,
 }
 # launches take longer than the work of small models only, a burst would be tokenized in a single step, and what is
 # compiled takes long
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
             if report is None:
                 say(f"{fault}: no report")
                 continue
-            first = next((found for found in report.findings if found.severity == "advice"), None)
+            first = next((finding for finding in report.findings if finding.severity == "advice"), None)
             is_named = first is None if fault == "none" else first is not None and NAMED[fault](first)
             named += is_named
             error = sum_error(report, folder / fault / "log" / "client.jsonl")

@@ -35,8 +35,8 @@ def main() -> None:
 def loaded_runtime() -> Any:
     """The CUDA runtime that torch has loaded: another one would not know its context."""
     torch.cuda.init()
-    found = re.search(r"/\S*/libcudart\S*\.so\S*", Path("/proc/self/maps").read_text())
-    return ctypes.CDLL(found[0] if found else "libcudart.so")
+    match = re.search(r"/\S*/libcudart\S*\.so\S*", Path("/proc/self/maps").read_text())
+    return ctypes.CDLL(match[0] if match else "libcudart.so")
 
 
 def copies(runtime: Any) -> None:

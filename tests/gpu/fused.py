@@ -90,7 +90,7 @@ def is_right(form: str, folder: Path) -> bool:
         print(f"{form}: no fused kernels  WRONG", flush=True)
         return False
     is_known = {name: fused[name].notna() & (fused[name].astype("str") != "") for name in _LEAST}
-    shares = {name: 100 * fused.loc[known, "total_ns"].sum() / total for name, known in is_known.items()}
+    shares = {name: 100 * fused.loc[is_filled, "total_ns"].sum() / total for name, is_filled in is_known.items()}
     too_fast = fused[(fused["data_bytes"] > _LARGE_BYTES) & (fused["memory_pct"] > _MOST_PCT)]
     is_fine = all(shares[name] >= least for name, least in _LEAST.items()) and too_fast.empty
     words = ", ".join(f"{share:.1f} % with {name}" for name, share in shares.items())

@@ -112,9 +112,9 @@ with torch.inference_mode():
         def update(number):
             if number % 15 == 14 and len(kept) < 4:
                 kept.append(captured(run, warm_up=0, keep_graph=True))
-                told = (ctypes.c_byte * 64)()
+                result = (ctypes.c_byte * 64)()
                 new = ctypes.c_void_p(kept[-1].raw_cuda_graph())
-                checked(cudart.cudaGraphExecUpdate(ctypes.c_void_p(first.raw_cuda_graph_exec()), new, told))
+                checked(cudart.cudaGraphExecUpdate(ctypes.c_void_p(first.raw_cuda_graph_exec()), new, result))
     torch.cuda.synchronize()
     for number in range(steps):
         with torch.cuda.nvtx.range(f"eager {number}"):

@@ -178,11 +178,11 @@ def run(case: Case, folder: Path, *, is_on: bool) -> Run:
     )
     (folder / "log.txt").write_text(done.stdout + done.stderr)
     outcomes: list[Any] = [json.loads(file.read_text()) for file in folder.glob("*.outcome")]
-    found = next((each for each in outcomes if each["losses"]), None)
-    if done.returncode or found is None:
+    outcome = next((each for each in outcomes if each["losses"]), None)
+    if done.returncode or outcome is None:
         return Run(0.0, [], 0, "", f"status {done.returncode}: {done.stderr.strip()[-600:]}")
     step_ms = float(done.stdout.split("step_ms")[1])
-    return Run(step_ms, found["losses"], found["effects"].get(SWITCH, 0), found["why"].get(SWITCH, ""))
+    return Run(step_ms, outcome["losses"], outcome["effects"].get(SWITCH, 0), outcome["why"].get(SWITCH, ""))
 
 
 def difference(one: list[float], other: list[float]) -> float:
@@ -190,8 +190,8 @@ def difference(one: list[float], other: list[float]) -> float:
     if len(one) != len(other):
         return inf
     pairs = zip(one, other, strict=True)
-    found = [abs(first - second) / max(abs(first), 1e-12) for first, second in pairs]
-    return max(found) if all(map(isfinite, found)) else inf
+    differences = [abs(first - second) / max(abs(first), 1e-12) for first, second in pairs]
+    return max(differences) if all(map(isfinite, differences)) else inf
 
 
 def is_right(case: Case, folder: Path) -> bool:

@@ -392,14 +392,14 @@ def rates(target: str) -> None:
         "reduce_scatter": ((WORLD - 1) / WORLD, lambda full, part: dist.reduce_scatter_tensor(part, full)),
         "all_to_all": ((WORLD - 1) / WORLD, lambda full, _: dist.all_to_all_single(torch.empty_like(full), full)),
     }
-    found: dict[str, dict[int, float]] = {name: {} for name in shares}
+    rates_by_size: dict[str, dict[int, float]] = {name: {} for name in shares}
     for name, (share, collective) in shares.items():
         for mib in RATES_MIB:
             full = torch.ones(mib * 2**18, device=DEVICE)
             part = full[: len(full) // WORLD].clone()
-            found[name][mib] = round(mib * 2**20 * share / mean_ms(partial(collective, full, part)) / 1e6, 2)
+            rates_by_size[name][mib] = round(mib * 2**20 * share / mean_ms(partial(collective, full, part)) / 1e6, 2)
     if RANK == 0:
-        Path(target).write_text(json.dumps(found))
+        Path(target).write_text(json.dumps(rates_by_size))
 
 
 @contextmanager

@@ -81,8 +81,8 @@ def record(name: str, command: Sequence[str], reports: Path, options: argparse.N
     """Record a job, and keep its captures without what tells of the machine: JOB.bad, or JOB.RANK."""
     run(reports.name, command, options.deadline)
     for log in sorted(reports.rglob("log/*.log")):
-        told = log.read_text(errors="replace").splitlines()
-        say(*[line for line in told if "Error" in line][:4])
+        lines = log.read_text(errors="replace").splitlines()
+        say(*[line for line in lines if "Error" in line][:4])
     for path in sorted(reports.rglob("capture/*.sqlite")):
         suffix = "bad" if reports.name.endswith(".bad") else path.relative_to(reports).parts[0]
         packers.submit(pack, path, options.folder / f"{name}.{suffix}.sqlite.xz")
@@ -102,12 +102,12 @@ def run(name: str, command: Sequence[str], deadline: float) -> None:
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     ) as process:
         try:
-            told, _ = process.communicate(timeout=220)
+            output, _ = process.communicate(timeout=220)
         except subprocess.TimeoutExpired:
             # ranks that are left would wait for each other on the GPUs, next to the following job
             os.killpg(process.pid, signal.SIGKILL)
-            told, _ = process.communicate()
-    last = told.decode(errors="replace")[-1500:] if process.returncode or name == "times" else ""
+            output, _ = process.communicate()
+    last = output.decode(errors="replace")[-1500:] if process.returncode or name == "times" else ""
     say(f"== {name}: exit status {process.returncode} ({time.monotonic() - started:.1f} s) {last}")
 
 

@@ -96,13 +96,13 @@ def record(folder: Path, case: str, words: Sequence[str], *, is_apart: bool) -> 
         launched = [*nightsight, "--reports", str(folder), "--", *LAUNCH, str(PROGRAM), case]
     run(folder.name, launched, 90)
     for log in sorted(folder.rglob("log/*.log")):
-        told = log.read_text(errors="replace").splitlines()
-        say(*[line for line in told if " via " in line or "Error" in line][:4])
+        lines = log.read_text(errors="replace").splitlines()
+        say(*[line for line in lines if " via " in line or "Error" in line][:4])
     prefix = folder.name.removesuffix(".apart")
-    found = [path for path in folder.rglob("capture/*") if path.suffix == ".sqlite" or path.name.endswith(".json.gz")]
+    paths = [path for path in folder.rglob("capture/*") if path.suffix == ".sqlite" or path.name.endswith(".json.gz")]
     if not is_apart:
-        return [(path, f"{prefix}{path.suffix}") for path in found]
-    return [(path, f"{prefix}.{rank(path, folder)}{path.suffix}") for path in found]
+        return [(path, f"{prefix}{path.suffix}") for path in paths]
+    return [(path, f"{prefix}.{rank(path, folder)}{path.suffix}") for path in paths]
 
 
 def rank(path: Path, folder: Path) -> str:
@@ -116,11 +116,11 @@ def run(name: str, command: Sequence[str], seconds: float) -> None:
         done = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds, check=False
         )
-        said = f"exit status {done.returncode}"
-        told = done.stdout[-1500:] + done.stderr[-2500:]
+        state = f"exit status {done.returncode}"
+        output = done.stdout[-1500:] + done.stderr[-2500:]
     except subprocess.TimeoutExpired as error:
-        said, told = "out of time", str(error.stderr)[-1500:]
-    say(f"== {name}: {said} ({time.monotonic() - started:.1f} s)", told)
+        state, output = "out of time", str(error.stderr)[-1500:]
+    say(f"== {name}: {state} ({time.monotonic() - started:.1f} s)", output)
 
 
 def say(*lines: str) -> None:

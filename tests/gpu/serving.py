@@ -43,10 +43,10 @@ _NUMBERS: Final = [column.name for column in SERVING.columns if column.type != "
 
 
 class Ended(NamedTuple):
-    """How `nightsight profile` ended: its status, what it said, its report if there is one."""
+    """How `nightsight profile` ended: its status, its output, its report if there is one."""
 
     status: int
-    said: str
+    output: str
     report: Report | None
 
 
@@ -153,11 +153,11 @@ def generated(*options: str) -> Callable[[Path], Problems]:
 
 def ended_with(ended: Ended, status: int, words: str = "", rule: str = "") -> Problems:
     """Yield what is wrong about how it ended."""
-    last = next((line for line in ended.said.splitlines() if line.startswith("Error: ")), "")
+    last = next((line for line in ended.output.splitlines() if line.startswith("Error: ")), "")
     if last:
         yield f"= {last}"
     if ended.status != status:
-        yield f"exit status {ended.status}, not {status}: {ended.said[-1500:]}"
+        yield f"exit status {ended.status}, not {status}: {ended.output[-1500:]}"
     if words not in last:
         yield f"it should say {words!r}"
     if rule and rule not in rules(ended):
@@ -218,11 +218,11 @@ def main() -> int:
             folder = (options.keep or Path(aside)).absolute() / name
             folder.mkdir(parents=True)
             begin = time.monotonic()
-            said = list(CASES[name](folder))
-        problems = [text for text in said if not text.startswith("= ")]
+            texts = list(CASES[name](folder))
+        problems = [text for text in texts if not text.startswith("= ")]
         wrong += bool(problems)
         state = f"WRONG ({len(problems)})" if problems else "ok"
-        lines = [f"{name} | {state} | {time.monotonic() - begin:.0f} s", *(f"    {text}" for text in said)]
+        lines = [f"{name} | {state} | {time.monotonic() - begin:.0f} s", *(f"    {text}" for text in texts)]
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
     return int(wrong > 0)

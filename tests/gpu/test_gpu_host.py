@@ -117,9 +117,9 @@ def test_the_kernels_that_take_most_of_the_time_were_replayed(mlp: Path) -> None
 
 
 def test_kernels_that_are_not_there_are_named(tmp_path: Path) -> None:
-    said = nightsight("replay", "--collector", "ncu", "--ncu-kernel", "no_such", "mlp", cwd=tmp_path, expect=3).stderr
-    assert "No kernel was replayed" in said
-    assert "elementwise_kernel" in said
+    stderr = nightsight("replay", "--collector", "ncu", "--ncu-kernel", "no_such", "mlp", cwd=tmp_path, expect=3).stderr
+    assert "No kernel was replayed" in stderr
+    assert "elementwise_kernel" in stderr
 
 
 def test_a_budget_keeps_what_was_replayed(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_memory_usage_and_stacks_are_recorded(tmp_path: Path) -> None:
     assert has_stacks != ("no_stacks" in distrusted(report))
 
 
-def test_the_gpu_is_sampled_or_it_is_said_why_not(tmp_path: Path) -> None:
+def test_the_gpu_is_sampled_or_a_finding_says_why_not(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(STEPS.format(end=""))
     command = [sys.executable, str(ROOT / "pipeline"), "profile", "--gpu-metrics", "train.py"]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -356,7 +356,7 @@ def test_the_gpu_is_sampled_or_it_is_said_why_not(tmp_path: Path) -> None:
     assert len(report.result("gpu_metrics").rows)
 
 
-def test_an_option_nsys_does_not_know_is_told_in_its_words(tmp_path: Path) -> None:
+def test_an_option_nsys_does_not_know_is_reported_in_its_words(tmp_path: Path) -> None:
     done = nightsight("profile", "--nsys-arg", "--no-such-option=1", "mlp", cwd=tmp_path, expect=3)
     assert "no-such-option" in done.stderr
 

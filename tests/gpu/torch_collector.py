@@ -91,8 +91,10 @@ def _tried(target: Path, options: Sequence[str], check: Callable[[Profile], bool
         profile = read(traces[-1])
         is_good = check(profile)
         size = sum(path.stat().st_size for path in traces)
-        told = f"{len(traces)} trace(s), {size / 1e6:.2f} MB | {took_s:.1f} s ({took_s / plain_s:.1f} of the plain run)"
-        return f"{'ok' if is_good else 'LACKS WHAT WAS ASKED FOR'} | {told} | {_contents(profile)}", is_good
+        facts = (
+            f"{len(traces)} trace(s), {size / 1e6:.2f} MB | {took_s:.1f} s ({took_s / plain_s:.1f} of the plain run)"
+        )
+        return f"{'ok' if is_good else 'LACKS WHAT WAS ASKED FOR'} | {facts} | {_contents(profile)}", is_good
 
 
 def _contents(profile: Profile) -> str:

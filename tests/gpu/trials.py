@@ -306,7 +306,7 @@ class _Kept:
 
     pool: ProcessPoolExecutor
     waiting: list[tuple[dict[str, object], Future[str]]] = field(default_factory=list)
-    found: Runs = field(default_factory=dict)
+    by_case: Runs = field(default_factory=dict)
     bytes: int = 0
 
     def add(self, case: Case, number: int, order: int, capture: Capture | None) -> None:
@@ -319,7 +319,7 @@ class _Kept:
     def runs(self) -> Runs:
         while self.waiting:
             self._write()
-        return self.found
+        return self.by_case
 
     def _write(self) -> None:
         facts, future = self.waiting.pop(0)
@@ -329,19 +329,19 @@ class _Kept:
             self.bytes += len(packed)
             with (out / _REPORTS).open("ab") as file:
                 file.write(packed)
-        _add(self.found, line)
+        _add(self.by_case, line)
 
 
 def kept(path: Path) -> Runs:
     """Return the runs that were kept, up to where the file was cut off."""
-    found: Runs = {}
+    runs: Runs = {}
     try:
         with lzma.open(path, "rt", encoding="utf-8") as file:
             for line in file:
-                _add(found, line)
+                _add(runs, line)
     except EOFError:
         _say(f"{path} was cut off")
-    return found
+    return runs
 
 
 def _add(runs: Runs, line: str) -> None:
@@ -373,15 +373,15 @@ def _judge(case: Case, runs: Mapping[str, Mapping[int, Measures]]) -> bool:
         _say(f"WRONG | {case.name} | no pairs")
         return False
     comparison = compare(before, after, settings=Settings())
-    found = flagged(comparison)
-    named = [f"{kind} {name}"[:70] for kind, name in found if named_by(case, kind, name)]
-    is_named = bool(named) or len(case.gate) > 1 if case.kinds else not found
+    flags = flagged(comparison)
+    named = [f"{kind} {name}"[:70] for kind, name in flags if named_by(case, kind, name)]
+    is_named = bool(named) or len(case.gate) > 1 if case.kinds else not flags
     is_right = is_named and len(both) >= case.rounds and comparison.decision.status in case.gate
-    said = f"{comparison.verdict} | {comparison.sentence}"
-    by = f"{len(found)} flagged{f', named by {named[0]}' if named else ''}"
+    outcome = f"{comparison.verdict} | {comparison.sentence}"
+    by = f"{len(flags)} flagged{f', named by {named[0]}' if named else ''}"
     count = f"{len(both)} of {case.rounds} pairs{'' if comparison.is_paired else ', not paired'}"
-    _say(f"{'ok' if is_right else 'WRONG'} | {case.name} | {count} | {said} | {by} | {_spread(before, after)}")
-    for kind, name in found if not is_right else ():
+    _say(f"{'ok' if is_right else 'WRONG'} | {case.name} | {count} | {outcome} | {by} | {_spread(before, after)}")
+    for kind, name in flags if not is_right else ():
         row = _row(comparison, kind, name)
         _say(f"    {kind} {name[:80]}: {row['change_pct']:+.2f} % [{row['low_pct']:.2f}, {row['high_pct']:.2f}]")
     return is_right
@@ -414,7 +414,7 @@ def drawn(
     """
     again = runs.get(f"{program} again", {})
     rounds = [(run, again[number]) for number, run in sorted(runs[program].items()) if number in again]
-    lots, found = random.Random(f"{program} {count} {case}"), []
+    lots, comparisons = random.Random(f"{program} {count} {case}"), []
     every = [replace(run, series="") for of_round in rounds for run in of_round]
     most = len(rounds) if in_turns else len(every) if case else len(every) // 2
     for _ in range(drawings if count <= most else 0):
@@ -427,16 +427,16 @@ def drawn(
         else:
             few = lots.sample(every, 2 * count)
             sides = few[:count], few[count:]
-        found.append(compare(*sides, settings=Settings()))
-    return found
+        comparisons.append(compare(*sides, settings=Settings()))
+    return comparisons
 
 
 def gated(comparisons: Sequence[Comparison]) -> Counter[str]:
     """Count what a gate decides: green, open, red; and what it calls better."""
     named = {0: "green", 1: "red", 4: "open"}
-    found = Counter(named[each.decision.status] for each in comparisons)
-    found["better"] = sum(each.verdict == "improved" for each in comparisons)
-    return found
+    counts = Counter(named[each.decision.status] for each in comparisons)
+    counts["better"] = sum(each.verdict == "improved" for each in comparisons)
+    return counts
 
 
 def _say_alarms(runs: Runs) -> bool:
@@ -448,13 +448,13 @@ def _say_alarms(runs: Runs) -> bool:
     alarms: list[list[tuple[str, str]]] = []
     unchanged: list[Comparison] = []
     for name, count, in_turns in product(programs, (3, 5, 10), (True, False)):
-        found = drawn(runs, name, count, _DRAWN, in_turns=in_turns)
-        flags = [flagged(each) for each in found if in_turns]
+        comparisons = drawn(runs, name, count, _DRAWN, in_turns=in_turns)
+        flags = [flagged(each) for each in comparisons if in_turns]
         alarms += flags
-        unchanged += found
-        if found:
-            said = f", {sum(map(bool, flags))} of {len(flags)} flagged" if in_turns else ""
-            _say(f"{name}, {count} {'pairs' if in_turns else f'+ {count}'}: {_rates(found)}{said}")
+        unchanged += comparisons
+        if comparisons:
+            share = f", {sum(map(bool, flags))} of {len(flags)} flagged" if in_turns else ""
+            _say(f"{name}, {count} {'pairs' if in_turns else f'+ {count}'}: {_rates(comparisons)}{share}")
     _say(f"in all: {sum(map(bool, alarms))} of {len(alarms)} flagged; {_rates(unchanged)}")
     for (kind, name), count in Counter(flag for flags in alarms for flag in flags).most_common(10):
         _say(f"    {count} times {kind} {name[:90]}")
@@ -465,10 +465,10 @@ def _say_alarms(runs: Runs) -> bool:
     return sum(map(bool, alarms)) > 0.03 * len(alarms) or gate["red"] + gate["better"] > 0.02 * len(unchanged)
 
 
-def _rates(found: Sequence[Comparison]) -> str:
-    gate = gated(found)
-    shares = (f"{100 * gate[name] / len(found):.1f} % {name}" for name in ("green", "open", "red", "better"))
-    return f"gate {', '.join(shares)}" if found else "too few runs"
+def _rates(comparisons: Sequence[Comparison]) -> str:
+    gate = gated(comparisons)
+    shares = (f"{100 * gate[name] / len(comparisons):.1f} % {name}" for name in ("green", "open", "red", "better"))
+    return f"gate {', '.join(shares)}" if comparisons else "too few runs"
 
 
 def _row(comparison: Comparison, kind: str, name: str) -> dict[str, float]:

@@ -78,12 +78,12 @@ def summary(name: str, options: Sequence[str]) -> tuple[str, bool]:
             check=False,
         )
         reports = list(Path(folder).glob("*/2*/report.json"))
-        said = found(Report.from_json(reports[0].read_bytes())) if reports else [_error(done.stderr)]
+        facts = found(Report.from_json(reports[0].read_bytes())) if reports else [_error(done.stderr)]
         if reports and "KEEP" in os.environ:
             kept = Path(os.environ["KEEP"]) / f"{'_'.join([name, *options]).replace(',', '-')}.json"
             kept.write_bytes(reports[0].read_bytes())
     state = "ok" if done.returncode == 0 else f"FAILED ({done.returncode})"
-    line = " | ".join([" ".join([name, *options]), state, f"{time.monotonic() - begin:.0f} s", *said])
+    line = " | ".join([" ".join([name, *options]), state, f"{time.monotonic() - begin:.0f} s", *facts])
     return line, done.returncode == 0
 
 

@@ -88,9 +88,9 @@ def timed(names: Sequence[str], gpus: int, folder: Path, deadline: float) -> Tim
         with suppress(subprocess.TimeoutExpired):
             left = max(deadline - time.monotonic(), 1)
             subprocess.run(command, env=environment(Path(scratch)), timeout=left, check=False)
-        found: Times = json.loads(target.read_text()) if target.exists() else {}
-    keep(found, folder)
-    return found
+        trials: Times = json.loads(target.read_text()) if target.exists() else {}
+    keep(trials, folder)
+    return trials
 
 
 def launcher(gpus: int) -> tuple[str, ...]:
@@ -132,11 +132,11 @@ def capture(case: Case, folder: Path) -> bool:
         for path in (path for path in files if path.name.endswith(".unprofiled.json")):
             if compiled := of_compilations(path.read_text()):
                 (folder / f"{case.name}.bad.unprofiled.json").write_text(compiled)
-        said = f"{len(exports)} files ({time.monotonic() - started:.1f} s)"
+        message = f"{len(exports)} files ({time.monotonic() - started:.1f} s)"
         if done.returncode:
             logs = (path.read_text(errors="replace")[-2000:] for path in Path(scratch).glob("*/2*/log/*.log"))
-            said = "\n".join([f"exit status {done.returncode}, {said}", done.stderr[-2000:], *logs])
-        print(f"{case.name}: {said}", file=sys.stderr, flush=True)
+            message = "\n".join([f"exit status {done.returncode}, {message}", done.stderr[-2000:], *logs])
+        print(f"{case.name}: {message}", file=sys.stderr, flush=True)
     return bool(exports)
 
 

@@ -64,8 +64,8 @@ class Case:
     @cached_property
     def make(self) -> Callable[[bool], Step]:
         """The program; importing it needs torch, and for some programs Triton or nvtx."""
-        found: Callable[[bool], Step] = getattr(import_module(f"tests.planted.programs.{self.module}"), self.name)
-        return found
+        factory: Callable[[bool], Step] = getattr(import_module(f"tests.planted.programs.{self.module}"), self.name)
+        return factory
 
 
 CASES: Final = {

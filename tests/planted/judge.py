@@ -27,7 +27,7 @@ _COST: Final = r": [\d.,]+ \S+ of the [\d.,]+ \S+ of (?:each step|each repetitio
 
 
 @dataclass(frozen=True)
-class Said:
+class Diagnosis:
     """What nightsight says of a capture: its advice, and the replay as ms per repetition."""
 
     advice: tuple[Finding, ...]
@@ -43,11 +43,11 @@ class Verdict:
     case: Case
     bad_ms: float | None
     fixed_ms: float | None
-    said: Said | None
+    diagnosis: Diagnosis | None
 
     @property
     def first(self) -> Finding | None:
-        return self.said.advice[0] if self.said and self.said.advice else None
+        return self.diagnosis.advice[0] if self.diagnosis and self.diagnosis.advice else None
 
     @property
     def gain_pct(self) -> float | None:
@@ -57,7 +57,7 @@ class Verdict:
     @property
     def unprofiled_ms(self) -> float | None:
         """What a step takes without the profiler, as predicted."""
-        return self.said.unprofiled_ms * self.case.parts if self.said else None
+        return self.diagnosis.unprofiled_ms * self.case.parts if self.diagnosis else None
 
     @property
     def promised_ms(self) -> float | None:
@@ -76,8 +76,10 @@ class Verdict:
     @property
     def is_named(self) -> bool:
         """Whether the first advice has the planted cause and its place."""
-        said, place = self.first, self.case.place
-        return bool(said and said.rule in self.case.rules and (not place or any(word in said.title for word in place)))
+        finding, place = self.first, self.case.place
+        return bool(
+            finding and finding.rule in self.case.rules and (not place or any(word in finding.title for word in place))
+        )
 
     @property
     def factor(self) -> float | None:
@@ -87,7 +89,7 @@ class Verdict:
         return high / low if low > 0 else None
 
     def is_near(self, most: float) -> bool:
-        """Whether the cause is named and its gain right within a factor; what is said of another cause is not.
+        """Whether the cause is named and its gain right within a factor; the gain of another cause is not.
 
         An advice that promises no gain is right if it names the cause.
         """
@@ -96,37 +98,37 @@ class Verdict:
     @property
     def false(self) -> tuple[Finding, ...]:
         """What a healthy program is promised to gain, above the allowed."""
-        if not self.case.is_healthy or not self.said:
+        if not self.case.is_healthy or not self.diagnosis:
             return ()
-        return tuple(each for each in self.said.advice if (each.gain_pct or 0) > LEAST_FALSE_PCT)
+        return tuple(each for each in self.diagnosis.advice if (each.gain_pct or 0) > LEAST_FALSE_PCT)
 
 
 def judged(cases: Sequence[Case], folder: Path) -> list[Verdict]:
     """Judge the captures in a folder; what is neither timed nor captured is left out."""
-    known, verdicts = times(folder), []
+    trials_by_case, verdicts = times(folder), []
     for case in cases:
-        found, trials = said(case, folder), known.get(case.name, {})
-        if found or trials:
+        diagnosis, trials = diagnose_case(case, folder), trials_by_case.get(case.name, {})
+        if diagnosis or trials:
             bad, fixed = (median_ms(trials.get(form, ())) for form in ("bad", "fixed"))
-            verdicts.append(Verdict(case, bad, fixed, found))
+            verdicts.append(Verdict(case, bad, fixed, diagnosis))
     return verdicts
 
 
-def said(case: Case, folder: Path) -> Said | None:
-    """Return what is said of a stored capture, with what ncu measured; None if there is none."""
+def diagnose_case(case: Case, folder: Path) -> Diagnosis | None:
+    """Diagnose a stored capture, with what ncu measured; None if there is none."""
     profile = joined_ranks(case, folder) if case in RANKS.values() else _of_program(case, folder)
-    return said_of(replace(profile, window=case.window)) if profile else None
+    return diagnose(replace(profile, window=case.window)) if profile else None
 
 
-def said_of(profile: Profile) -> Said:
-    """Return what is said of a profile in the window that a report is about: no more than advice needs."""
+def diagnose(profile: Profile) -> Diagnosis:
+    """Diagnose a profile in the window that a report is about: no more than advice needs."""
     timeline = Timeline(profile)
     results = [analysis.run(timeline) for analysis in ANALYSES if analysis.entry in NEEDS]
     (table,) = (result.table for result in results if result.name == REPLAY.name)
     row: dict[Any, Any] = table.iloc[0].to_dict() if table is not None and len(table) else {}
     advice = tuple(each for each in advise(results) if each.severity == "advice")
     replayed, unprofiled = (row.get(name, 0.0) / 1e6 for name in ("replayed_ns", "unprofiled_ns"))
-    return Said(advice, replayed, unprofiled, row.get("unexplained_pct", 0.0))
+    return Diagnosis(advice, replayed, unprofiled, row.get("unexplained_pct", 0.0))
 
 
 def _of_program(case: Case, folder: Path) -> Profile | None:
@@ -134,8 +136,8 @@ def _of_program(case: Case, folder: Path) -> Profile | None:
     for suffix in (".sqlite", ".ncu-rep"):
         packed = folder / f"{case.file}{suffix}.xz"
         if packed.exists():
-            found = read_packed(packed)
-            profile = profile.joined(found) if profile else found
+            part = read_packed(packed)
+            profile = profile.joined(part) if profile else part
     return profile
 
 
@@ -149,9 +151,9 @@ def read_packed(packed: Path) -> Profile:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / packed.stem
         path.write_bytes(lzma.decompress(packed.read_bytes()))
-        beside = packed.with_name(unprofiled_file(path).name)
-        if beside.exists():
-            unprofiled_file(path).write_bytes(beside.read_bytes())
+        unprofiled = packed.with_name(unprofiled_file(path).name)
+        if unprofiled.exists():
+            unprofiled_file(path).write_bytes(unprofiled.read_bytes())
         return with_unprofiled(read(path), path)
 
 
@@ -177,8 +179,8 @@ def promise(verdict: Verdict) -> str:
         return f"{verdict.case.name}: no advice"
     steps = f"promised {number(verdict.promised_ms, 3)} ms, fixed {number(verdict.fixed_ms, 3)} ms"
     named = "named" if verdict.is_named else "not named"
-    said = (verdict.first.title, verdict.first.detail, verdict.first.remedy)
-    return "\n  ".join((f"{verdict.case.name}: {named}, {steps}, factor {number(verdict.step_factor, 2)}", *said))
+    texts = (verdict.first.title, verdict.first.detail, verdict.first.remedy)
+    return "\n  ".join((f"{verdict.case.name}: {named}, {steps}, factor {number(verdict.step_factor, 2)}", *texts))
 
 
 def headers(*names: str) -> tuple[str, str]:
@@ -200,13 +202,13 @@ def healthy_row(verdict: Verdict) -> str:
 
 
 def begun(verdict: Verdict) -> tuple[str, ...]:
-    unexplained = number(verdict.said.unexplained_pct if verdict.said else None, 1, " %")
+    unexplained = number(verdict.diagnosis.unexplained_pct if verdict.diagnosis else None, 1, " %")
     steps = (number(value, 2) for value in (verdict.unprofiled_ms, verdict.bad_ms))
     return (f"`{verdict.case.name}`", verdict.case.cause, unexplained, *steps)
 
 
 def advised(verdict: Verdict) -> tuple[str, str]:
-    if verdict.said is None:
+    if verdict.diagnosis is None:
         return "not captured", ""
     if verdict.first is None:
         return "none", ""
@@ -215,7 +217,7 @@ def advised(verdict: Verdict) -> tuple[str, str]:
 
 
 def summary(planted: Sequence[Verdict], healthy: Sequence[Verdict]) -> Iterator[str]:
-    captured = [verdict for verdict in planted if verdict.said]
+    captured = [verdict for verdict in planted if verdict.diagnosis]
     if captured:
         named = sum(verdict.is_named for verdict in captured)
         yield f"Named first: {named} of {len(captured)} ({share(named, captured)})."
@@ -226,9 +228,9 @@ def summary(planted: Sequence[Verdict], healthy: Sequence[Verdict]) -> Iterator[
             f"Named first, and the gain right within a factor of {most:g}: {near} of {len(compared)} "
             f"({share(near, compared)})."
         )
-    replays = [verdict for verdict in (*planted, *healthy) if verdict.said]
+    replays = [verdict for verdict in (*planted, *healthy) if verdict.diagnosis]
     for least in (1.0, 3.0) if replays else ():
-        close = sum(abs(verdict.said.unexplained_pct) <= least for verdict in replays if verdict.said)
+        close = sum(abs(verdict.diagnosis.unexplained_pct) <= least for verdict in replays if verdict.diagnosis)
         yield f"The simulation explains the step within {least:g} %: {close} of {len(replays)}."
     if healthy:
         wrong = [verdict.case.name for verdict in healthy if verdict.false]

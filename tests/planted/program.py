@@ -91,8 +91,8 @@ def time_cases(names: list[str], target: Path) -> None:
         torch.cuda.empty_cache()
         if os.environ.get("RANK", "0") == "0":
             medians = {form: median_ms(trials) for form, trials in times.get(name, {}).items()}
-            told = " ".join(f"{form} {value:.3f} ms" for form, value in medians.items()) or "FAILED"
-            print(f"{name:24}{told} ({time.perf_counter() - started:.1f} s)", file=sys.stderr, flush=True)
+            summary = " ".join(f"{form} {value:.3f} ms" for form, value in medians.items()) or "FAILED"
+            print(f"{name:24}{summary} ({time.perf_counter() - started:.1f} s)", file=sys.stderr, flush=True)
             target.write_text(json.dumps(times))
 
 

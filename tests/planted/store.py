@@ -53,18 +53,18 @@ def _without_machine(data: bytes, root: Path) -> bytes:
         path = Path(scratch) / "export.sqlite"
         path.write_bytes(data)
         with closing(sqlite3.connect(path)) as database:
-            known = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
             for table, kept in _KEPT.items():
-                if table in known:
+                if table in tables:
                     database.execute(f"DELETE FROM {table} WHERE NOT ({kept})")
-            for table in known:
+            for table in tables:
                 if table.startswith("ENUM_"):
                     database.execute(f"DROP TABLE {table}")  # the same in each capture, and never read
             database.create_function("neutral", 1, _neutral, deterministic=True)
             database.execute(_BLANK)
             # XLA puts places in the program into the texts of its ranges
             for table, column in (("StringIds", "value"), ("NVTX_EVENTS", "text")):
-                if table in known:
+                if table in tables:
                     names = f"{column} = replace({column}, ?, '')"
                     database.execute(f"UPDATE {table} SET {names} WHERE instr({column}, ?)", (f"{root}/", f"{root}/"))
             database.commit()
@@ -84,13 +84,13 @@ def of_compilations(text: str) -> str:
 def times(folder: Path) -> Times:
     """Return the stored times; none if nothing was timed yet."""
     path = folder / "times.json"
-    found: Times = json.loads(path.read_text()) if path.exists() else {}
-    return found
+    trials: Times = json.loads(path.read_text()) if path.exists() else {}
+    return trials
 
 
-def keep(found: Mapping[str, Mapping[Form, Sequence[float]]], folder: Path) -> None:
+def keep(trials: Mapping[str, Mapping[Form, Sequence[float]]], folder: Path) -> None:
     """Add times to the stored ones; they replace earlier ones of the same programs."""
-    cases = {**times(folder), **found}
+    cases = {**times(folder), **trials}
     rows = (f" {json.dumps(name)}: {json.dumps(forms)}" for name, forms in cases.items())
     (folder / "times.json").write_text("{\n" + ",\n".join(rows) + "\n}\n")
 

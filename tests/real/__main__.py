@@ -213,8 +213,8 @@ def profiled(case: RealCase, collector: str, variables: Mapping[str, str], folde
     variables = {**variables, "REAL_SHARE": str(share)}
     options = ["--collector", collector, "--reports", str(reports), "--timeout", "240", "--no-ncu"]
     done = nightsight(["profile", *options], case, variables, reports)
-    found = [path for path in reports.glob("*/2*/capture/*") if path.suffix in {".sqlite", ".gz"}]
-    for path in found:
+    paths = [path for path in reports.glob("*/2*/capture/*") if path.suffix in {".sqlite", ".gz"}]
+    for path in paths:
         data = packed(path, ROOT) if path.suffix == ".sqlite" else path.read_bytes()
         name = f"{case.name}.sqlite.xz" if path.suffix == ".sqlite" else f"{case.name}.torch.json.gz"
         (folder / name).write_bytes(data)
@@ -222,16 +222,16 @@ def profiled(case: RealCase, collector: str, variables: Mapping[str, str], folde
             unprofiled_file(folder / name.removesuffix(".xz")).write_bytes(unprofiled.read_bytes())
     logs = "".join(path.read_text(errors="replace") for path in reports.glob("*/2*/log*/*.log"))
     step = STEP.search(logs)
-    (folder / f"{case.name}.{collector}.said").write_text(
+    (folder / f"{case.name}.{collector}.log").write_text(
         f"{done.stderr[-6000:]}\n{step[0] if step else logs[-3000:]}\n"
     )
-    size = sum(path.stat().st_size for path in found) / 1e6
+    size = sum(path.stat().st_size for path in paths) / 1e6
     print(
-        f"{case.name} {collector}: status {done.returncode}, {len(found)} files of {size:.1f} MB, step "
+        f"{case.name} {collector}: status {done.returncode}, {len(paths)} files of {size:.1f} MB, step "
         f"{step[1] if step else None} ms ({time.monotonic() - began:.0f} s)",
         flush=True,
     )
-    return bool(found)
+    return bool(paths)
 
 
 def proven(

@@ -10,7 +10,7 @@ import numpy as np
 
 from nightsight.model.prove import ProofReport, calibration_lines
 from nightsight.model.report import Finding
-from tests.planted.judge import LEAST_FALSE_PCT, headers, number, read_packed, said_of
+from tests.planted.judge import LEAST_FALSE_PCT, diagnose, headers, number, read_packed
 from tests.real.blind_cases import ALL
 from tests.real.cases import RealCase
 
@@ -66,9 +66,9 @@ def judged(folder: Path) -> list[RealVerdict]:
     verdicts = []
     for case in ALL.values():
         if (packed := folder / f"{case.name}.sqlite.xz").exists():
-            said = said_of(read_packed(packed))
-            first = said.advice[0] if said.advice else None
-            verdicts.append(RealVerdict(case, first, said.unprofiled_ms, times.get(case.name, {})))
+            diagnosis = diagnose(read_packed(packed))
+            first = diagnosis.advice[0] if diagnosis.advice else None
+            verdicts.append(RealVerdict(case, first, diagnosis.unprofiled_ms, times.get(case.name, {})))
     return verdicts
 
 
@@ -88,10 +88,10 @@ def table(verdicts: Sequence[RealVerdict]) -> str:
     for each in verdicts:
         rule = f"`{each.first.rule}`" if each.first else "none"
         gain = number(each.first.gain_pct, 0, " %") if each.first else ""
-        found = f"{rule}{gain and f', {gain}'}{'' if each.is_right else ' (another cause)'}"
+        label = f"{rule}{gain and f', {gain}'}{'' if each.is_right else ' (another cause)'}"
         fixed = f"`{each.form}`: {short(each.times[each.form])}" if each.form else ""
         cells = (f"`{each.case.name}`", each.case.half, short(each.times.get("base")), short(each.step_ms))
-        more = (found, short(each.predicted_ms), fixed, number(each.factor, 2))
+        more = (label, short(each.predicted_ms), fixed, number(each.factor, 2))
         lines.append(f"| {' | '.join((*cells, *more))} |")
     lines.append("")
     for half in sorted({each.case.half for each in verdicts}):

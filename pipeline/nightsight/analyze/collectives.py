@@ -234,7 +234,7 @@ def _most_frequent_last(kernels: pd.DataFrame, table: pd.DataFrame) -> tuple["pd
 
 
 @memoize
-def _steps(timeline: Timeline) -> pd.DataFrame:
+def _rank_steps(timeline: Timeline) -> pd.DataFrame:
     """Return one row per rank and step: when it begins, how long it takes, and how long it waits for others.
 
     Columns: rank, device, number, start_ns, time_ns, waited_ns (while nothing else ran), awaited_ns (while all others
@@ -268,7 +268,7 @@ def ranks(timeline: Timeline) -> Table:
     kernels = _window_communication(timeline)
     if not (kernels["collective"] >= 0).any():
         return Table(pd.DataFrame(columns=RANKS.column_names), (_ALONE,))
-    steps = _steps(timeline)
+    steps = _rank_steps(timeline)
     mapping = timeline.profile.recorded("ranks")
     by_step = steps.groupby("rank")
     facts = aggregate(by_step, device=("device", "first"), steps=("time_ns", "size"), step_ns=("time_ns", "median"))
@@ -321,7 +321,7 @@ def _rank_notes(timeline: Timeline) -> tuple[str, ...]:
             f"The times of {counted(len(shifted), 'rank')} were shifted to the clock of "
             f"rank {table['rank'].iloc[0]} so that collectives end together; nine in ten do so within {spread}."
         )
-    counts = _steps(timeline).groupby("rank").size()
+    counts = _rank_steps(timeline).groupby("rank").size()
     if (short := counts[counts < counts.max()]).size:
         step_counts = ", ".join(f"{rank} ({steps:,})" for rank, steps in list(short.items())[:_MOST_NAMED])
         notes.append(f"Not all ranks have {counts.max():,} steps: {step_counts}.")
@@ -332,7 +332,7 @@ def rank_steps(timeline: Timeline) -> Table:
     """Return one row per rank and step; if there are many steps, per group of consecutive steps."""
     if not (_window_communication(timeline)["collective"] >= 0).any():
         return Table(pd.DataFrame(columns=RANK_STEPS.column_names), (_ALONE,))
-    steps = _steps(timeline)
+    steps = _rank_steps(timeline)
     size = -(-int(steps["number"].max() + 1) // _MOST_STEPS)
     grouped = steps.assign(first=steps["number"] // size * size).groupby(["rank", "first"])
     table = aggregate(grouped, steps=("time_ns", "size"), start_ns=("start_ns", "min"), time_ns=("time_ns", "mean"))

@@ -96,7 +96,7 @@ def idle_stacks(timeline: Timeline) -> Table:
     recorded_stacks, has_work = _recorded_stacks(timeline), len(timeline.operations.start) > 0
     title = "" if has_work else _WITHOUT_GPU
     if recorded_stacks is None:
-        return Table(pd.DataFrame(columns=_columns(tid=False, samples=False)), (_NO_STACKS,), title)
+        return Table(pd.DataFrame(columns=_stack_columns(tid=False, samples=False)), (_NO_STACKS,), title)
     pieces_by_key = (
         _idle_pieces(timeline, set(recorded_stacks.threads))
         if has_work
@@ -111,11 +111,11 @@ def idle_stacks(timeline: Timeline) -> Table:
     frame = frame.sort_values(
         ["device", "tid", "time_ns", "cause", "stack"], ascending=[True, True, False, True, True], ignore_index=True
     )
-    columns = _columns(tid=not has_work, samples=isinstance(recorded_stacks, _Samples))
+    columns = _stack_columns(tid=not has_work, samples=isinstance(recorded_stacks, _Samples))
     return Table(frame[columns], _stack_notes(recorded_stacks, frame, "idle time" if has_work else "time"), title)
 
 
-def _columns(*, tid: bool, samples: bool) -> list[str]:
+def _stack_columns(*, tid: bool, samples: bool) -> list[str]:
     optional = {"tid": tid, "samples": samples}
     return [name for name in IDLE_STACKS.column_names if optional.get(name, True)]
 

@@ -47,11 +47,11 @@ def memory_usage(timeline: Timeline) -> Table:
     # if the profiler records levels, the level before the capture is known
     is_told = events["level_bytes"].notna().any()
     notes = (_EARLIER,) if (table["earlier"] > 0).any() and not is_told else ()
-    table = table.assign(device=_numbers(table["device"]))
+    table = table.assign(device=_gpu_numbers(table["device"]))
     return Table(table[columns], (*notes, *_kept_memory(timeline, events), *_reserved_memory(events)))
 
 
-def _numbers(device: "pd.Series[int]") -> "pd.Series[Any]":
+def _gpu_numbers(device: "pd.Series[int]") -> "pd.Series[Any]":
     """Return the numbers of GPUs; the CPU has none."""
     return device.astype(NULLABLE).where(device >= 0) if (device < 0).any() else device
 
@@ -100,7 +100,7 @@ def memory_over_time(timeline: Timeline) -> Table:
     rows = np.union1d(pieces.idxmax(), levels.index[~levels.duplicated(["device", "piece"], keep="last")])
     extremes = levels.loc[rows]
     time_ns = extremes["start_ns"] - timeline.window.start_ns
-    extremes = extremes.assign(time_ns=time_ns, device=_numbers(extremes["device"]))
+    extremes = extremes.assign(time_ns=time_ns, device=_gpu_numbers(extremes["device"]))
     columns = ["device", "time_ns", "bytes", *(["reserved_bytes"] if len(reserved) else [])]
     return Table(extremes[columns].reset_index(drop=True))
 

@@ -107,7 +107,7 @@ def _compare_calls(timeline: Timeline) -> _Mismatches:
         # how long each continues after its last call, without collectives
         alone_ns = last.get(int(process[first[-1]]), 0) - int(start[first[-1]])
         for rank in others:
-            place, matches = _differing(call_codes, first, rank)
+            place, matches = _differing_calls(call_codes, first, rank)
             if len(place):
                 result.unlike.append(len(place))
                 one, other = (_case(timeline, calls, int(row)) for row in (rank[place[0]], matches[place[0]]))
@@ -148,7 +148,7 @@ def _last_events(timeline: Timeline) -> dict[int, int]:
     return {int(process): int(time) for process, time in last_starts.groupby(level=0).max().items()}
 
 
-def _differing(codes: Ints, reference: Ints, rank: Ints) -> tuple[Ints, Ints]:
+def _differing_calls(codes: Ints, reference: Ints, rank: Ints) -> tuple[Ints, Ints]:
     """Return the calls of a rank that differ from those of another, and the calls of the other, best aligned."""
     places = range(min(len(reference) - len(rank), _MOST_SHIFTED) + 1)
     ways = (reference[place : place + len(rank)] for place in places)

@@ -30,7 +30,9 @@ def operators(timeline: Timeline) -> Table:
     """Return one row per operator."""
     figures = _figures(timeline)
     unknown = figures["name"].eq(_CONVOLUTION) & figures["flops"].isna() if "flops" in figures else pd.Series()
-    return Table(_sum_by(figures, ["name"])[_columns(figures, "name")], (_NO_INPUTS,) if unknown.any() else ())
+    return Table(
+        _sum_by(figures, ["name"])[_columns_with_values(figures, "name")], (_NO_INPUTS,) if unknown.any() else ()
+    )
 
 
 def shapes(timeline: Timeline) -> Table:
@@ -39,7 +41,8 @@ def shapes(timeline: Timeline) -> Table:
     shaped = figures[figures["shapes"] != ""]
     table = _sum_by(shaped, ["name", "shapes"])
     return Table(
-        table[[*_columns(figures, "name"), "shapes"]], () if len(shaped) or not len(figures) else (_NO_SHAPES,)
+        table[[*_columns_with_values(figures, "name"), "shapes"]],
+        () if len(shaped) or not len(figures) else (_NO_SHAPES,),
     )
 
 
@@ -69,7 +72,7 @@ def kernel_operators(timeline: Timeline) -> Table:
     return Table(summed[["time_pct", "total_ns", "instances", "avg_ns", *keys, "name"]])
 
 
-def _columns(figures: pd.DataFrame, *names: str) -> list[str]:
+def _columns_with_values(figures: pd.DataFrame, *names: str) -> list[str]:
     """Return the columns of a table that have any values."""
     pairs = ("own_device_ns", "device_ns"), ("own_memory_bytes", "memory_bytes")
     of_gpu = ("own_device_memory_bytes", "device_memory_bytes")

@@ -59,7 +59,7 @@ def request_times(timeline: Timeline) -> Table:
     table = table.drop(columns=[name for name in optional if not table[name].notna().any()])
     return Table(
         table.astype({"request": NULLABLE, "requests": "int64", "preemptions": "int64"}),
-        tuple(_notes(requests, marks, len(logged), gpu.engines, counted)),
+        tuple(_request_notes(requests, marks, len(logged), gpu.engines, counted)),
     )
 
 
@@ -232,7 +232,9 @@ def _statistics(metric: str, parts: dict[str, Floats], numbers: Ints, preemption
         }
 
 
-def _notes(requests: pd.DataFrame, marks: dict[str, Floats], logged: int, engines: int, counted: str) -> Iterator[str]:
+def _request_notes(
+    requests: pd.DataFrame, marks: dict[str, Floats], logged: int, engines: int, counted: str
+) -> Iterator[str]:
     """Yield what a reader must know: which of the logged requests count, their times, and the number of engines."""
     if len(requests) < logged:
         yield f"{len(requests):,} of {logged:,} requests {counted}."

@@ -90,8 +90,8 @@ class _Whole:
 def step_parts(timeline: Timeline) -> Table:
     """Return the parts of each device, else of each thread with operators, in the order of the program."""
     names = _PartNames()
-    wholes = list(_devices(timeline, names))
-    places = _places(timeline)[1] if wholes else _paths(timeline)[1]
+    wholes = list(_device_wholes(timeline, names))
+    places = _operation_places(timeline)[1] if wholes else _paths(timeline)[1]
     wholes = wholes or list(_threads(timeline, names))
     title = "" if any(whole.steps for whole in wholes) else _WINDOW
     if not wholes:
@@ -106,12 +106,12 @@ def step_parts(timeline: Timeline) -> Table:
 # -- devices ----------------------------------------------------------------------------------------------------------
 
 
-def _devices(timeline: Timeline, names: _PartNames) -> Iterator[_Whole]:
+def _device_wholes(timeline: Timeline, names: _PartNames) -> Iterator[_Whole]:
     """Yield the devices at work, and add the names of their operations to `names`."""
     if not {"kernels", "memory_ops"} <= timeline.profile.tables.keys() or not len(timeline.operations.start):
         return
     window, name = timeline.window, _operation_names(timeline, names)
-    place = _places(timeline)[0]
+    place = _operation_places(timeline)[0]
     for device, split in device_splits(timeline).items():
         begin, end = split.steps
         bounds = (int(begin[0]), int(end[-1])) if len(begin) else (window.start_ns, window.end_ns)
@@ -129,7 +129,7 @@ def _paths(timeline: Timeline) -> tuple[Codes, list[str]]:
 
 
 @memoize
-def _places(timeline: Timeline) -> tuple[Codes, list[str]]:
+def _operation_places(timeline: Timeline) -> tuple[Codes, list[str]]:
     """Return the place of each operation, as a position in the distinct places; and these places.
 
     The first places are those of `_paths`. Work of a step outside of its inner ranges is placed by PyTorch's events:

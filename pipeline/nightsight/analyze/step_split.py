@@ -37,7 +37,7 @@ class _Steps(NamedTuple):
     by_category: Mapping[str, Ints]
 
 
-def _steps(timeline: Timeline) -> Iterator[_Steps]:
+def _device_steps(timeline: Timeline) -> Iterator[_Steps]:
     """Yield the steps of each device at work, else those of the CPU; none if the window has no repetitions."""
     if {"kernels", "memory_ops"} <= timeline.profile.tables.keys() and len(timeline.operations.start):
         for device, (parts, (begin, end), _) in device_splits(timeline).items():
@@ -72,7 +72,7 @@ def step_split(timeline: Timeline) -> Table:
     Without rows if the window does not consist of repetitions.
     """
     rows = []
-    for device, begin, step_ns, by_category in _steps(timeline):
+    for device, begin, step_ns, by_category in _device_steps(timeline):
         common = {"device": device, "step": timeline.window.family, "steps": len(begin)}
         times = {WHOLE_STEP: step_ns, **{category: time for category, time in by_category.items() if time.any()}}
         rows += [{**common, "category": category, **_statistics(time)} for category, time in times.items()]
@@ -96,7 +96,7 @@ def step_times(timeline: Timeline) -> Table:
     """Return, for each device, else the CPU, a row per step; if there are many, per group of consecutive steps."""
     tables = [pd.DataFrame(columns=[column.name for column in STEP_TIMES.columns if not column.is_optional])]
     first_of_window = _first_number(timeline)
-    for device, begin, time, by_category in _steps(timeline):
+    for device, begin, time, by_category in _device_steps(timeline):
         size = -(-len(begin) // COLUMNS)
         first = np.arange(0, len(begin), size)
         # the first of equally long steps must come last, so the order of positions is reversed

@@ -29,7 +29,7 @@ def step_work(timeline: Timeline) -> Table:
     """Return one row per kind and name."""
     tables = [_per_repetition(timeline, work) for work in _kinds_of_work(timeline)]
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=STEP_WORK.column_names)
-    place = table["name"].map(_places(timeline)).where(table["kind"] == "kernel")
+    place = table["name"].map(_launch_places(timeline)).where(table["kind"] == "kernel")
     table = table.assign(place=place.astype("object").fillna(""))
     table = table[[name for name in STEP_WORK.column_names if name in table]]
     return Table(table.sort_values(["kind", "time_ns", "name"], ascending=[True, False, True], ignore_index=True))
@@ -162,7 +162,7 @@ def _per_repetition(timeline: Timeline, work: _StepEvents) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _places(timeline: Timeline) -> dict[str, str]:
+def _launch_places(timeline: Timeline) -> dict[str, str]:
     """Return where the CPU launches each kernel: the ranges and the operator that launch most of its time."""
     tables = timeline.profile.tables
     if not {"kernels", "api_calls"} <= tables.keys() or not len(tables["kernels"]):

@@ -39,7 +39,7 @@ class Interpreter:
         Compares the folders too: virtual environments share the program itself.
         """
         try:
-            return all(map(os.path.samefile, _places(self.path), _places(sys.executable)))
+            return all(map(os.path.samefile, _path_and_parent(self.path), _path_and_parent(sys.executable)))
         except OSError:
             return False
 
@@ -99,5 +99,5 @@ def _unless_own_is_better(chosen: Interpreter, needs: Collection[str]) -> Interp
     return Interpreter(sys.executable, reason, is_substitute=True)
 
 
-def _places(path: str) -> tuple[Path, Path]:
+def _path_and_parent(path: str) -> tuple[Path, Path]:
     return Path(path), Path(path).parent

@@ -29,7 +29,7 @@ _LAUNCHERS: Final = (
 def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank | None:
     """Return which rank this process is; None if unknown, or if it is the only one."""
     for rank, size, source, node in _LAUNCHERS:
-        numbers = [_number(environment.get(name, "")) for name in (rank, size, node)]
+        numbers = [_rank_number(environment.get(name, "")) for name in (rank, size, node)]
         if numbers[0] is not None and numbers[1] is not None:
             rank_of_process = LaunchedRank(numbers[0], numbers[1], source, numbers[2])
             if rank_of_process.rank < rank_of_process.world_size and rank_of_process.world_size > 1:
@@ -37,7 +37,7 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank |
     return None
 
 
-def _number(text: str) -> int | None:
+def _rank_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 

@@ -42,7 +42,9 @@ def _facts(runs: Sequence[Measures], fact: Callable[[Measures], str]) -> list[st
     return sorted({fact(run) for run in runs} - {""})
 
 
-def _differing(what: str, sides: _Sides, fact: Callable[[Measures], str], *affects: str) -> Iterator[Difference]:
+def _differences_of_fact(
+    what: str, sides: _Sides, fact: Callable[[Measures], str], *affects: str
+) -> Iterator[Difference]:
     """Yield a difference if a fact is known for both sides, but not equal in all runs."""
     baseline, candidate = (_facts(runs, fact) for runs in sides)
     if baseline and candidate and len({*baseline, *candidate}) > 1:
@@ -50,29 +52,29 @@ def _differing(what: str, sides: _Sides, fact: Callable[[Measures], str], *affec
 
 
 def _machine(sides: _Sides) -> Iterator[Difference]:
-    yield from _differing("GPU", sides, lambda run: run.environment.gpu, *_EVERYTHING)
-    yield from _differing(
+    yield from _differences_of_fact("GPU", sides, lambda run: run.environment.gpu, *_EVERYTHING)
+    yield from _differences_of_fact(
         "MIG slice", sides, lambda run: ", ".join(one.mig or "none" for one in run.conditions), *_TIMES
     )
-    yield from _differing("driver", sides, lambda run: run.environment.driver, *_TIMES)
-    yield from _differing("CPU", sides, lambda run: run.environment.cpu, *_ON_HOST, UNPROFILED)
-    torch = list(_differing("PyTorch", sides, lambda run: run.environment.torch))
+    yield from _differences_of_fact("driver", sides, lambda run: run.environment.driver, *_TIMES)
+    yield from _differences_of_fact("CPU", sides, lambda run: run.environment.cpu, *_ON_HOST, UNPROFILED)
+    torch = list(_differences_of_fact("PyTorch", sides, lambda run: run.environment.torch))
     yield from torch
     # another PyTorch version brings another CUDA version, so both are part of the comparison
-    yield from _differing("CUDA", sides, lambda run: run.environment.cuda, *(() if torch else _TIMES))
-    yield from _differing("Python", sides, lambda run: run.environment.python)
-    yield from _differing("operating system", sides, lambda run: run.environment.os)
+    yield from _differences_of_fact("CUDA", sides, lambda run: run.environment.cuda, *(() if torch else _TIMES))
+    yield from _differences_of_fact("Python", sides, lambda run: run.environment.python)
+    yield from _differences_of_fact("operating system", sides, lambda run: run.environment.os)
 
 
 def _tools(sides: _Sides) -> Iterator[Difference]:
-    profilers = list(_differing("profiler", sides, lambda run: run.environment.collector, *_PROFILED))
+    profilers = list(_differences_of_fact("profiler", sides, lambda run: run.environment.collector, *_PROFILED))
     yield from profilers
     if not profilers:
-        yield from _differing(
+        yield from _differences_of_fact(
             "version of the profiler", sides, lambda run: run.environment.collector_version, *_ON_HOST
         )
-    yield from _differing("window", sides, lambda run: run.window, *_PROFILED)
-    yield from _differing("what repeats", sides, lambda run: run.family, *_PROFILED)
+    yield from _differences_of_fact("window", sides, lambda run: run.window, *_PROFILED)
+    yield from _differences_of_fact("what repeats", sides, lambda run: run.family, *_PROFILED)
     if len({bool(run.repetitions) for side in sides for run in side}) > 1:
         before, after = ("repetitions" if runs[0].repetitions else "no repetitions" for runs in sides)
         yield Difference("steps of the window", before, after, _PROFILED)
@@ -85,7 +87,7 @@ def _arguments(sides: _Sides) -> Iterator[Difference]:
         return
     for name in sorted({name for run in runs for name in run.parameters}):
         affects = () if name in _HARMLESS else _EVERYTHING
-        yield from _differing(name, sides, lambda run: run.parameters.get(name, "not set"), *affects)  # noqa: B023 (called at once)
+        yield from _differences_of_fact(name, sides, lambda run: run.parameters.get(name, "not set"), *affects)  # noqa: B023 (called at once)
 
 
 def _recording(sides: _Sides) -> Iterator[Difference]:
@@ -119,7 +121,7 @@ def _states(sides: _Sides) -> Iterator[Difference]:
         before, after = (float(pd.Series(of_side).median()) for of_side in clocks)
         if abs(after / before - 1) * 100 > _CLOCK_PCT:
             yield Difference("SM clock", f"{before:.0f} MHz", f"{after:.0f} MHz", _TIMES)
-    yield from _differing("clock policy", sides, lambda run: _any(run, lambda one: one.clock_policy), *_TIMES)
+    yield from _differences_of_fact("clock policy", sides, lambda run: _any(run, lambda one: one.clock_policy), *_TIMES)
     for what, words in (("throttling", _throttling), ("other processes on the GPU", _sharing)):
         there, here = (", ".join(_facts(runs, words)) for runs in sides)
         if there or here:

@@ -34,7 +34,9 @@ def compare(
     tables = _match_kernels(runs)
     allowed_pct = settings.allowed_pct(noise, min(len(runs.baseline), len(runs.candidate)))
     changes = _changes(runs, tables, settings, unlike_facts, allowed_pct)
-    causes = _causes(runs, settings.alpha, is_doubted=any(STEP in difference.affects for difference in unlike_facts))
+    causes = _compared_causes(
+        runs, settings.alpha, is_doubted=any(STEP in difference.affects for difference in unlike_facts)
+    )
     judge = Gate(changes, settings, allowed_pct, candidate[0].workload, runs.size, unlike_facts)
     verdict, about = judge.verdict()
     return Comparison(
@@ -201,7 +203,7 @@ def _sort_by_impact(changes: pd.DataFrame) -> pd.DataFrame:
     return keyed.sort_values(["gate", "impact", "kind", "name"], ascending=[True, False, True, True], ignore_index=True)
 
 
-def _causes(runs: _ComparedRuns, alpha: float, *, is_doubted: bool) -> pd.DataFrame:
+def _compared_causes(runs: _ComparedRuns, alpha: float, *, is_doubted: bool) -> pd.DataFrame:
     """Return the advice of the two sides, each with its gain."""
     of_sides = []
     for side, of_side in (("baseline", runs.baseline), ("candidate", runs.candidate)):

@@ -206,13 +206,13 @@ def _parse_name(name: str) -> _ParsedName:
 
 def _fusions(parts: pd.DataFrame, wholes: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield kernels that a fused kernel replaces according to its name, and the fused kernel; the longest first."""
-    unused = {kernel.name: kernel for kernel in _kernels(parts)}
+    unused = {kernel.name: kernel for kernel in _step_kernels(parts)}
     by_word, by_place = defaultdict[str, list[_StepKernel]](list), defaultdict[str, list[_StepKernel]](list)
     for kernel in unused.values():
         by_place[kernel.place].append(kernel)
         for word in _parse_name(kernel.name).does:
             by_word[word].append(kernel)
-    for whole in _kernels(wholes):
+    for whole in _step_kernels(wholes):
         fused = _of_words(whole, by_word, unused) or _of_place(whole, by_place, unused)
         if len(fused) > 1 and whole.value <= _FUSED * sum(part.value for part in fused):
             yield tuple(sorted(part.name for part in fused)), whole.name
@@ -220,7 +220,7 @@ def _fusions(parts: pd.DataFrame, wholes: pd.DataFrame) -> Iterator[tuple[tuple[
                 del unused[part.name]
 
 
-def _kernels(table: pd.DataFrame) -> list[_StepKernel]:
+def _step_kernels(table: pd.DataFrame) -> list[_StepKernel]:
     ordered = table.sort_values(["value", "name"], ascending=[False, True])
     return [
         _StepKernel(*row) for row in ordered[["name", "count", "value", "place"]].itertuples(index=False, name=None)

@@ -74,7 +74,7 @@ def measures(
         series=series,
         side=side,
         order=order,
-        causes=_causes(report),
+        causes=_advice_measures(report),
         pace=_pace(report),
         launch_call_ns=_launch_call_ns(report),
         is_incomplete=any(finding.rule == _LOST for finding in report.findings),
@@ -87,7 +87,7 @@ def _gate(report: Report, view: View | None) -> pd.DataFrame:
     metrics = {**_step(report, view), **_unprofiled(report), **_gpu(report, repetitions)}
     if COMMUNICATION in metrics:
         metrics[EXPOSED] = metrics[COMMUNICATION]
-    return _rows("gate", pd.DataFrame({"name": list(metrics), "value": list(metrics.values())}))
+    return _measures_of_kind("gate", pd.DataFrame({"name": list(metrics), "value": list(metrics.values())}))
 
 
 def _step(report: Report, view: View | None) -> dict[str, float]:
@@ -200,10 +200,10 @@ def _groups(report: Report, repetitions: int) -> Iterator[pd.DataFrame]:
         groups = _totals(report, repetitions)
     for kind, of_kind in groups.groupby("kind", sort=True):
         if kind == "kernel":
-            yield _rows("kernel", _sum_by_name(of_kind, of_kind["name"].map(_normalize)))
-            yield _rows("family", _sum_by_name(of_kind, of_kind["name"].map(_family)).assign(place=""))
+            yield _measures_of_kind("kernel", _sum_by_name(of_kind, of_kind["name"].map(_normalize)))
+            yield _measures_of_kind("family", _sum_by_name(of_kind, of_kind["name"].map(_family)).assign(place=""))
         else:
-            yield _rows("api" if kind == "call" else str(kind), _sum_by_name(of_kind, of_kind["name"]))
+            yield _measures_of_kind("api" if kind == "call" else str(kind), _sum_by_name(of_kind, of_kind["name"]))
 
 
 _normalize = cache(normalized)
@@ -252,11 +252,11 @@ def _sum_by_name(groups: pd.DataFrame, names: "pd.Series[str]") -> pd.DataFrame:
     return summed.reset_index()
 
 
-def _rows(kind: str, table: pd.DataFrame) -> pd.DataFrame:
+def _measures_of_kind(kind: str, table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(kind=kind).reindex(columns=list(MEASURES))
 
 
-def _causes(report: Report) -> pd.DataFrame:
+def _advice_measures(report: Report) -> pd.DataFrame:
     """Return the advice; the text before its figures distinguishes advice of the same rule."""
     advice = [finding for finding in report.findings if finding.severity == "advice"]
     rows = [
@@ -270,4 +270,4 @@ def _gains(report: Report, repetitions: int) -> pd.DataFrame:
     gains = [(finding.rule, finding.gain_ns) for finding in report.findings if finding.severity == "advice"]
     table = pd.DataFrame(gains, columns=["name", "value"]).astype({"value": "float64"})
     summed = table.groupby("name", sort=False)["value"].agg(["sum", "size"]).reset_index()
-    return _rows("cause", summed.assign(value=summed["sum"] / repetitions, count=summed["size"]))
+    return _measures_of_kind("cause", summed.assign(value=summed["sum"] / repetitions, count=summed["size"]))

@@ -577,9 +577,9 @@ def _distinct_labels(kernels: Sequence[str], length: int) -> dict[str, str]:
             label_of_name[names[0]] = label
             continue
         plain = [readable(_demangle(name) if name.startswith("_Z") else name) for name in names]
-        added = _differing([_TOKEN.findall(text.removeprefix("Kernel2<")) for text in plain])
+        added = _differing_words([_TOKEN.findall(text.removeprefix("Kernel2<")) for text in plain])
         if len(set(added)) < len(added):
-            added = _differing([_TOKEN.findall(printable(name)) for name in names])
+            added = _differing_words([_TOKEN.findall(printable(name)) for name in names])
         label_words = set(_TOKEN.findall(label))
         brief = [" ".join(word for word in words.split() if word not in label_words) for words in added]
         # words that the label already contains need not be repeated
@@ -600,7 +600,7 @@ def _with_words(label: str, words: str, length: int) -> str:
     return f"{cut(label, length - len(words) - 1)} {words}"
 
 
-def _differing(tokens: Sequence[Sequence[str]], added: int = 0) -> list[str]:
+def _differing_words(tokens: Sequence[Sequence[str]], added: int = 0) -> list[str]:
     """Return the first differing words of each name, enough to distinguish it from the others."""
     first = next(
         (
@@ -617,7 +617,7 @@ def _differing(tokens: Sequence[Sequence[str]], added: int = 0) -> list[str]:
     for word in dict.fromkeys(words):
         places = [place for place, other in enumerate(words) if other == word]
         if len(places) > 1:
-            rest = _differing([tokens[place][first + 1 :] for place in places], added + 1)
+            rest = _differing_words([tokens[place][first + 1 :] for place in places], added + 1)
             for place, more in zip(places, rest, strict=True):
                 differing[place] = f"{differing[place]} {more}".strip()
     return differing

@@ -44,18 +44,18 @@ def fleet_of(files: pd.DataFrame, summaries: Sequence[Summary]) -> Fleet:
     return Fleet(
         captures=captures,
         common=_common(captures),
-        differing=_differing(captures),
+        differing=_differing_facts(captures),
         split=_split(tables["split"]),
-        causes=_causes(tables["causes"], captures),
-        kernels=_kernels(tables["kernels"]),
+        causes=_causes_by_rule(tables["causes"], captures),
+        kernels=_kernels_by_name(tables["kernels"]),
         outliers=outliers,
         judged=int(sizes[sizes >= _LEAST].sum()),
         rule=RULE,
-        notes=_notes(captures),
+        notes=_waiting_notes(captures),
     )
 
 
-def _notes(captures: pd.DataFrame) -> tuple[str, ...]:
+def _waiting_notes(captures: pd.DataFrame) -> tuple[str, ...]:
     count = int(captures["lone"].sum())
     captures_wait = counted(count, "capture waits for ranks", "captures wait for ranks")
     note = f"{captures_wait} outside of it: nightsight report rank* makes one report of a job, which names these ranks"
@@ -105,7 +105,7 @@ def _common(captures: pd.DataFrame) -> tuple[tuple[str, str], ...]:
     return tuple((title, facts[0]) for title, facts in values if len(facts) == 1 and facts[0])
 
 
-def _differing(captures: pd.DataFrame) -> pd.DataFrame:
+def _differing_facts(captures: pd.DataFrame) -> pd.DataFrame:
     """Return the facts with more than one value, the most frequent value first."""
     parts = []
     for fact, title in FACTS.items():
@@ -126,7 +126,7 @@ def _split(split: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["group", "category", "time_ns"])
 
 
-def _causes(causes: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
+def _causes_by_rule(causes: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each rule, the largest loss first."""
     columns = ["rule", "cause", "others", "action", "captures", "share_pct", "lost_ns", "gain_med_pct", "gain_max_pct"]
     if not len(causes):
@@ -153,7 +153,7 @@ def _causes(causes: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _kernels(kernels: pd.DataFrame) -> pd.DataFrame:
+def _kernels_by_name(kernels: pd.DataFrame) -> pd.DataFrame:
     columns = ["name", "family", "total_ns", "time_pct", "captures", "instances", "low_ns", "med_ns", "high_ns",
                "spread_pct"]  # fmt: skip
     if not len(kernels):

@@ -30,8 +30,8 @@ def summary_of(report: Report, measured: Measures, capture: str, *, asked: str) 
     tables = {
         "captures": pd.DataFrame([_facts(report, measured, asked, gpu_ns)]),
         "split": _split(report, measured),
-        "causes": _causes(report, gpu_ns),
-        "kernels": _kernels(report),
+        "causes": _advice_losses(report, gpu_ns),
+        "kernels": _kernel_times(report),
     }
     for name, table in tables.items():
         for column in TABLES[name]:
@@ -84,7 +84,7 @@ def _split(report: Report, measured: Measures) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["group", "category", "time_ns", "step_ns"])
 
 
-def _causes(report: Report, gpu_ns: int) -> pd.DataFrame:
+def _advice_losses(report: Report, gpu_ns: int) -> pd.DataFrame:
     rows = [
         (each.rule, each.cause or each.title, each.action, each.gain_pct, each.gain_pct / 100 * gpu_ns)
         for each in report.findings
@@ -93,7 +93,7 @@ def _causes(report: Report, gpu_ns: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["rule", "cause", "action", "gain_pct", "lost_ns"])
 
 
-def _kernels(report: Report) -> pd.DataFrame:
+def _kernel_times(report: Report) -> pd.DataFrame:
     kernels = report.rows(CUDA_GPU_KERN_SUM)
     if not len(kernels):
         return pd.DataFrame(columns=["name", "family", "instances", "total_ns"])

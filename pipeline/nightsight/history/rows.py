@@ -73,7 +73,7 @@ def row_of(runs: Sequence[Measures], *, link: str = "", proof: str = "", now: dt
     """
     undisturbed = [run for run in runs if not _flags(run)]
     counted = undisturbed or list(runs)
-    values = _values(counted)
+    values = _values_by_kind(counted)
     if not any(values.values()):
         raise CaptureError(f"{runs[0].source} has no number to keep", "Check in its report that anything was captured.")
     times = sorted(filter(None, map(time_of, counted)))
@@ -145,7 +145,7 @@ def _read_values(document: Any) -> Values:  # noqa: ANN401 (JSON)
         kind: {
             name: values
             for name, numbers in document.get(kind, {}).items()
-            if (values := tuple(_numbers(numbers if isinstance(numbers, list) else [numbers])))
+            if (values := tuple(_valid_numbers(numbers if isinstance(numbers, list) else [numbers])))
         }
         for kind in KINDS
     }
@@ -154,7 +154,7 @@ def _read_values(document: Any) -> Values:  # noqa: ANN401 (JSON)
     return {kind: by_name for kind, by_name in read.items() if by_name}
 
 
-def _numbers(values: Iterable[Any]) -> Iterable[float]:
+def _valid_numbers(values: Iterable[Any]) -> Iterable[float]:
     return (
         float(value)
         for value in values
@@ -162,7 +162,7 @@ def _numbers(values: Iterable[Any]) -> Iterable[float]:
     )
 
 
-def _values(runs: Sequence[Measures]) -> Values:
+def _values_by_kind(runs: Sequence[Measures]) -> Values:
     """Return the values of each kind by name; of kernels those with most time, by their median over the runs."""
     kinds: dict[str, dict[str, list[float]]] = {kind: {} for kind in KINDS}
     for run in runs:

@@ -90,7 +90,7 @@ class Repository:
                 f"GitHub refused to {method} {path}: {reason}",
                 "The job needs GH_TOKEN: ${{ github.token }} and write access: `permissions:` in the workflow.",
             )
-        pages = list(_values(done.stdout))
+        pages = list(_json_values(done.stdout))
         return (
             [entry for page in pages for entry in page]
             if pages and isinstance(pages[0], list)
@@ -322,7 +322,7 @@ def _read(path: Path) -> str:
     return path.read_bytes().decode(errors="replace")
 
 
-def _values(text: str) -> Iterator[Any]:
+def _json_values(text: str) -> Iterator[Any]:
     """Yield consecutive JSON values: gh prints one for each page."""
     decoder, place = json.JSONDecoder(), 0
     while text := text[place:].lstrip():

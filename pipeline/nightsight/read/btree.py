@@ -82,7 +82,7 @@ def whole_numbers(path: Path, root: int, places: Sequence[int]) -> Iterator[list
             leaves = _leaves(pages, root, path.stat().st_size // pages.size)
             count = max(_BATCH_BYTES // pages.size, 1)
             for begin in range(0, len(leaves), count):
-                yield _columns(pages, leaves[begin : begin + count], places)
+                yield _leaf_columns(pages, leaves[begin : begin + count], places)
     except (IndexError, ValueError, OSError) as error:
         # a damaged file
         raise Unusual from error
@@ -120,7 +120,7 @@ def _cells(data: _Array, pages: _Pages, count: int, kind: int) -> tuple[_Array, 
     return page, page + pointers[np.arange(most) < counts[:, None]], counts
 
 
-def _columns(pages: _Pages, leaves: _Array, places: Sequence[int]) -> list[ColumnValues]:
+def _leaf_columns(pages: _Pages, leaves: _Array, places: Sequence[int]) -> list[ColumnValues]:
     """Return columns of all rows in some leaf pages."""
     data = pages.read(leaves)
     page, at, _ = _cells(data, pages, len(leaves), _LEAF)
@@ -152,7 +152,7 @@ def _columns(pages: _Pages, leaves: _Array, places: Sequence[int]) -> list[Colum
         if kinds.max() >= 128:
             raise Unusual
         if place in places:
-            columns[place] = _numbers(words, body, kinds)
+            columns[place] = _values_at(words, body, kinds)
         body += _SIZE.take(kinds)
     # of the last column the row ends
     if np.where(header == max(columns) + 2, body != end, body > end).any():
@@ -160,7 +160,7 @@ def _columns(pages: _Pages, leaves: _Array, places: Sequence[int]) -> list[Colum
     return [columns[place] for place in places]
 
 
-def _numbers(words: _Array, at: _Array, kinds: _Array) -> ColumnValues:
+def _values_at(words: _Array, at: _Array, kinds: _Array) -> ColumnValues:
     """Return the values that begin at some bytes; kinds: the serial type of each, or that of all."""
     if kinds.max() > _ONE or (kinds == _REAL).any():
         raise Unusual

@@ -385,7 +385,7 @@ class _Trace(TraceEvents):
         return base if isinstance(base, int) and 10**18 < base < 2**63 else None
 
 
-def _kernels(trace: _Trace) -> Frame:
+def _trace_kernels(trace: _Trace) -> Frame:
     rows, arguments, frame = trace.on_stream(*_KERNELS)
     name, short_name = trace.names(rows, str, _short_name)
     for shape in ("grid", "block"):
@@ -643,7 +643,7 @@ _HOST_TABLES: Final[Mapping[str, _Reader]] = {
     "memory_usage": _memory_usage,
     "range_counters": _range_counters,
 }
-_GPU_TABLES: Final[Mapping[str, _Reader]] = {"kernels": _kernels, "memory_ops": _memory_ops}
+_GPU_TABLES: Final[Mapping[str, _Reader]] = {"kernels": _trace_kernels, "memory_ops": _memory_ops}
 _SYNC_TABLES: Final[Mapping[str, _Reader]] = {"syncs": _syncs, "event_records": _event_records}
 # PyTorch's names of types, in lower case
 _ELEMENT_BYTES: Final = {

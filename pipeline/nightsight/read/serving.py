@@ -37,7 +37,7 @@ _READABLE: Final = (
 )
 Document = Mapping[str, Any]
 Figure = tuple[str, str, str, float | None]
-"""A metric, its statistic (a column of the result `serving`), its field in the file, and the value: see `_number`."""
+"""A metric, its statistic (a column of the result `serving`), its field in the file, and its `_scaled_number`."""
 _MS: Final = 1e6
 _S: Final = 1e9
 _RATE: Final = "rate_per_s"
@@ -175,35 +175,35 @@ def _flat(document: Document) -> Iterator[Figure]:
     for field, value in document.items():
         # aiperf gives some of these names to objects
         if field in _FLAT and not isinstance(value, dict):
-            yield *_FLAT[field], field, _number(value)
+            yield *_FLAT[field], field, _scaled_number(value)
         elif latency := _FLAT_LATENCY.fullmatch(field):
-            yield _LATENCIES[latency[2]], _STATISTICS[latency[1]], field, _number(value, _MS)
+            yield _LATENCIES[latency[2]], _STATISTICS[latency[1]], field, _scaled_number(value, _MS)
 
 
 def _offline(document: Document) -> Iterator[Figure]:
     if {"elapsed_time", "requests_per_second", "tokens_per_second"} <= document.keys():
         for field, (metric, statistic) in _OFFLINE.items():
-            yield metric, statistic, field, _number(document.get(field))
+            yield metric, statistic, field, _scaled_number(document.get(field))
 
 
 def _latency(document: Document) -> Iterator[Figure]:
     # `vllm bench latency --output-json` (vllm/benchmarks/latency.py), in seconds
     if {"avg_latency", "percentiles"} <= document.keys():
-        yield BATCH_LATENCY, "avg_ns", "avg_latency", _number(document["avg_latency"], _S)
+        yield BATCH_LATENCY, "avg_ns", "avg_latency", _scaled_number(document["avg_latency"], _S)
         yield from _statistics(BATCH_LATENCY, document["percentiles"], "percentiles", _S)
 
 
 def _trtllm(document: Document) -> Iterator[Figure]:
     for (part, field), (metric, statistic) in _TRTLLM.items():
         value = _object(document, part).get(field)
-        yield metric, statistic, field, _number(value, _MS if statistic.endswith("_ns") else 1.0)
+        yield metric, statistic, field, _scaled_number(value, _MS if statistic.endswith("_ns") else 1.0)
     for (part, field), metric in _TRTLLM_PERCENTILES.items():
         yield from _statistics(metric, _object(document, part).get(field), field, _MS)
 
 
 def _aiperf(document: Document) -> Iterator[Figure]:
     for field, (metric, statistic) in _AIPERF.items():
-        yield metric, statistic, field, _number(_object(document, field).get("avg"))
+        yield metric, statistic, field, _scaled_number(_object(document, field).get("avg"))
     for field, metric in _AIPERF_LATENCIES.items():
         values = _object(document, field)
         unit = values.get("unit", "ms")
@@ -222,7 +222,7 @@ _FORMS: Final[tuple[tuple[str | Callable[[Document], str], Callable[[Document], 
 def _statistics(metric: str, values: Any, field: str, scale: float | None) -> Iterator[Figure]:  # noqa: ANN401 (JSON)
     for name, value in values.items() if isinstance(values, dict) else ():
         if name in _STATISTICS:
-            yield metric, _STATISTICS[name], f"{name} of {field}", _number(value, scale)
+            yield metric, _STATISTICS[name], f"{name} of {field}", _scaled_number(value, scale)
 
 
 def _object(document: Document, name: str) -> Document:
@@ -230,7 +230,7 @@ def _object(document: Document, name: str) -> Document:
     return value if isinstance(value, dict) else {}
 
 
-def _number(value: Any, scale: float | None = 1.0) -> float | None:  # noqa: ANN401 (JSON)
+def _scaled_number(value: Any, scale: float | None = 1.0) -> float | None:  # noqa: ANN401 (JSON)
     """Return a number times `scale`; None if it is absent, NaN if it is not a number or has no known scale."""
     if value is None:
         return None

@@ -123,7 +123,7 @@ class Database:
         def from_batches(reader: pa.RecordBatchReader) -> pd.DataFrame | None:
             if not all(pa.types.is_integer(kind) for kind in reader.schema.types):
                 return None
-            return fill([_numbers(part) for part in batch.columns] for batch in reader)
+            return fill([_values_and_nulls(part) for part in batch.columns] for batch in reader)
 
         self.asked.add(table)
         with suppress(Unusual, KeyError):
@@ -227,7 +227,7 @@ def decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-def _numbers(part: pa.Array) -> ColumnValues:
+def _values_and_nulls(part: pa.Array) -> ColumnValues:
     if part.null_count:
         return ColumnValues(part.fill_null(0), part.is_null())
     return ColumnValues(part, None)

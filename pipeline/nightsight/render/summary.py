@@ -136,10 +136,10 @@ def _with_ranges(summary: Numbers, ranges: pd.DataFrame) -> Numbers:
     """Add the window and the steps that our runner marks; they need not contain any GPU work."""
     paths = ranges["path"].astype("str") if "path" in ranges else pd.Series(dtype="str")
     measured, steps = ranges[paths == MEASURED_RANGE], _sum(ranges[paths == _STEP], "instances")
-    medians = _values(ranges[paths == _STEP], "cpu_med_ns")
+    medians = _finite_values(ranges[paths == _STEP], "cpu_med_ns")
     if not len(measured):
         return summary
-    window, total = float(_values(measured, "cpu_max_ns").max(initial=0.0)), _sum(measured, "cpu_total_ns")
+    window, total = float(_finite_values(measured, "cpu_max_ns").max(initial=0.0)), _sum(measured, "cpu_total_ns")
     step = float(medians[0]) if len(medians) == 1 else total / steps if total and steps else None
     return replace(summary, window=MEASURED_RANGE, window_ns=window, profiled_step_ns=step, profiled_steps=steps)
 
@@ -147,22 +147,22 @@ def _with_ranges(summary: Numbers, ranges: pd.DataFrame) -> Numbers:
 def _with_devices(summary: Numbers, devices: pd.DataFrame) -> Numbers:
     # if a number is missing for one device, its sum over all devices is unknown
     sums = {name: _sum(devices, name) for name in _SUMMED if name in devices and devices[name].notna().all()}
-    busy, idle, unknown = (_values(devices, name) for name in ("busy_pct", "idle_ns", "unseen_ns"))
+    busy, idle, unknown = (_finite_values(devices, name) for name in ("busy_pct", "idle_ns", "unseen_ns"))
     return replace(
         summary,
         window=str(devices["window"].iloc[0]) if "window" in devices else "",
-        window_ns=float(_values(devices, "window_ns").max(initial=0.0)),
+        window_ns=float(_finite_values(devices, "window_ns").max(initial=0.0)),
         busy_pct=float(busy.mean()) if len(busy) else None,
         idle_ns=float(idle.mean()) if len(idle) else None,
         unseen_ns=float(unknown.mean()) if len(unknown) else None,
         busy_pct_by_device=tuple(busy.tolist()),
-        launch_api_med_ns=tuple(_values(devices, "launch_api_med_ns").tolist()),
+        launch_api_med_ns=tuple(_finite_values(devices, "launch_api_med_ns").tolist()),
         **sums,  # type: ignore[arg-type]
     )
 
 
 def _with_waits(summary: Numbers, bound: pd.DataFrame) -> Numbers:
-    waits, first = _values(bound, "launch_idle_pct"), _values(bound, "first_launch_idle_ns")
+    waits, first = _finite_values(bound, "launch_idle_pct"), _finite_values(bound, "first_launch_idle_ns")
     if not len(waits):
         return summary
     mean = float(waits.mean())
@@ -195,7 +195,7 @@ def _with_steps(summary: Numbers, steps: pd.DataFrame) -> Numbers:
     if "category" not in steps:
         return summary
     whole = steps[steps["category"] == WHOLE_STEP]
-    times, counts, least, most = (_values(whole, name) for name in ("med_ns", "steps", "min_ns", "max_ns"))
+    times, counts, least, most = (_finite_values(whole, name) for name in ("med_ns", "steps", "min_ns", "max_ns"))
     if not len(times) or not len(counts):
         return summary
     span = (float(least.mean()), float(most.mean())) if len(least) and len(most) else ()
@@ -241,11 +241,11 @@ def _with_trials(summary: Numbers, benchmark: Benchmark) -> Numbers:
 
 def _sum(frame: pd.DataFrame, column: str) -> float | None:
     # None instead of 0 if nothing is known
-    values = _values(frame, column)
+    values = _finite_values(frame, column)
     return float(values.sum()) if len(values) else None
 
 
-def _values(frame: pd.DataFrame, column: str) -> Floats:
+def _finite_values(frame: pd.DataFrame, column: str) -> Floats:
     """Return the finite values of a column; empty if the report lacks the column."""
     values = floats(frame[column]) if column in frame else np.empty(0)
     return values[np.isfinite(values)]

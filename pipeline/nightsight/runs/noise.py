@@ -24,7 +24,7 @@ _NIGHTS: Final = 30
 
 def noise_of(reports: Path, workload: str, machine: str) -> Noise:
     """Return the noise that comparisons of a workload with itself showed on this machine."""
-    rows = [row for row in _rows(reports / workload / _FILE) if row["machine"] == machine][-_NIGHTS:]
+    rows = [row for row in _valid_noise_rows(reports / workload / _FILE) if row["machine"] == machine][-_NIGHTS:]
     if not rows:
         return Noise()
     flagged = sum(row["flagged"] > 0 for row in rows)
@@ -55,7 +55,7 @@ def keep_noise(reports: Path, workload: str, row: Mapping[str, Any]) -> None:
         raise CaptureError(f"cannot write {path}: {error.strerror}", "Check path and permissions.") from error
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def _valid_noise_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the valid lines of the file, which may be truncated or from another version."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

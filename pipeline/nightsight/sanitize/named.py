@@ -158,13 +158,13 @@ def hosts_in(value: str) -> Iterator[str]:
         name = re.sub(r"^\w+://|^[^@/]*@", "", part)
         if match := _RANGE.match(name):
             yield match[1].rstrip("-_.")
-            for number in _numbers(match[2]):
+            for number in _node_numbers(match[2]):
                 yield f"{match[1]}{number}{match[3].partition(':')[0]}"
         else:
             yield re.split(r"[:/(]", name, maxsplit=1)[0]
 
 
-def _numbers(spans: str) -> Iterator[str]:
+def _node_numbers(spans: str) -> Iterator[str]:
     for span in spans.split(","):
         first, _, last = span.partition("-")
         if first.isdecimal() and (last or first).isdecimal():

@@ -29,7 +29,7 @@ _OF_RANGES: Final = re.compile(r"(?:thread|Id)[\w:/ ]*(?:Push/Pop_Range|Start/St
 _OF_MACHINE: Final = re.compile(r"^device__attribute_(?:\w*_)?(?:pci|uuid|serial|luid)(?:_|$)")
 
 
-def _number(_: Private, cell: str) -> str:
+def _without_letters(_: Private, cell: str) -> str:
     return _LETTERS.sub("", cell)
 
 
@@ -59,7 +59,9 @@ def _range(private: Private, text: str) -> str:
 
 
 _COLUMNS: Final[Mapping[str, _Clean]] = {
-    **dict.fromkeys(("ID", "Process ID", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC"), _number),
+    **dict.fromkeys(
+        ("ID", "Process ID", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC"), _without_letters
+    ),
     "Process Name": lambda _, cell: cell and "process",
     "Host Name": lambda _, cell: cell and "host",
     "Kernel Name": _text,

@@ -37,47 +37,49 @@ _OF_STRINGS: Final = (_NAME, _SYMBOL, _FILE)
 _BY_CARE: Final = (_FILE, _NAME, _FUNCTION, _SYMBOL)
 
 
-def _columns(numbers: str, **others: str) -> Mapping[str, str]:
+def _rules_by_column(numbers: str, **others: str) -> Mapping[str, str]:
     return {**dict.fromkeys(numbers.split(), _NUMBER), **others}
 
 
 _ON_STREAM: Final = "start end deviceId contextId streamId correlationId globalPid greenContextId graphNodeId"
 _KEPT: Final[Mapping[str, Mapping[str, str]]] = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": _columns(
+    "CUPTI_ACTIVITY_KIND_KERNEL": _rules_by_column(
         f"{_ON_STREAM} gridX gridY gridZ blockX blockY blockZ registersPerThread staticSharedMemory "
         "dynamicSharedMemory",
         demangledName=_NAME,
         shortName=_NAME,
         mangledName=_NAME,
     ),
-    "CUPTI_ACTIVITY_KIND_MEMCPY": _columns(f"{_ON_STREAM} bytes copyKind srcKind dstKind virtualAddress"),
-    "CUPTI_ACTIVITY_KIND_MEMSET": _columns(f"{_ON_STREAM} bytes memKind"),
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": _columns(f"{_ON_STREAM} graphId"),
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": _columns(f"{_ON_STREAM} syncType eventId eventSyncId"),
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": _columns("globalPid streamId correlationId eventId eventSyncId"),
-    "CUDA_GRAPH_NODE_EVENTS": _columns("start end globalTid graphNodeId originalGraphNodeId"),
-    "CUPTI_ACTIVITY_KIND_RUNTIME": _columns(
+    "CUPTI_ACTIVITY_KIND_MEMCPY": _rules_by_column(f"{_ON_STREAM} bytes copyKind srcKind dstKind virtualAddress"),
+    "CUPTI_ACTIVITY_KIND_MEMSET": _rules_by_column(f"{_ON_STREAM} bytes memKind"),
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": _rules_by_column(f"{_ON_STREAM} graphId"),
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": _rules_by_column(f"{_ON_STREAM} syncType eventId eventSyncId"),
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": _rules_by_column("globalPid streamId correlationId eventId eventSyncId"),
+    "CUDA_GRAPH_NODE_EVENTS": _rules_by_column("start end globalTid graphNodeId originalGraphNodeId"),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": _rules_by_column(
         "start end globalTid correlationId eventClass returnValue callchainId", nameId=_NAME
     ),
-    "NVTX_EVENTS": _columns("start end globalTid endGlobalTid eventType domainId category", textId=_NAME, text=_TEXT),
-    "ThreadNames": _columns("globalTid priority", nameId=_NAME),
-    "OSRT_API": _columns("start end globalTid eventClass", nameId=_NAME),
-    "PROFILER_OVERHEAD": _columns("start end globalTid", nameId=_NAME),
-    "CUDA_UM_CPU_PAGE_FAULT_EVENTS": _columns(
+    "NVTX_EVENTS": _rules_by_column(
+        "start end globalTid endGlobalTid eventType domainId category", textId=_NAME, text=_TEXT
+    ),
+    "ThreadNames": _rules_by_column("globalTid priority", nameId=_NAME),
+    "OSRT_API": _rules_by_column("start end globalTid eventClass", nameId=_NAME),
+    "PROFILER_OVERHEAD": _rules_by_column("start end globalTid", nameId=_NAME),
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS": _rules_by_column(
         "start globalPid address sourceLine", CpuInstruction=_NAME, sourceFile=_FILE
     ),
-    "CUDA_UM_GPU_PAGE_FAULT_EVENTS": _columns("start end globalPid deviceId address numberOfPageFaults"),
-    "CUDA_GPU_MEMORY_USAGE_EVENTS": _columns("start globalPid deviceId memKind bytes memoryOperationType"),
-    "GPU_METRICS": _columns("timestamp typeId metricId value"),
-    "TARGET_INFO_GPU_METRICS": _columns("typeId metricId", metricName=_TEXT),
-    "CUDA_CALLCHAINS": _columns("id stackDepth unresolved", symbol=_SYMBOL, module=_FILE),
-    "DIAGNOSTIC_EVENT": _columns("timestamp severity", text=_MESSAGE),
-    "ANALYSIS_DETAILS": _columns("duration stopTime"),
-    "TARGET_INFO_GPU": _columns(
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS": _rules_by_column("start end globalPid deviceId address numberOfPageFaults"),
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": _rules_by_column("start globalPid deviceId memKind bytes memoryOperationType"),
+    "GPU_METRICS": _rules_by_column("timestamp typeId metricId value"),
+    "TARGET_INFO_GPU_METRICS": _rules_by_column("typeId metricId", metricName=_TEXT),
+    "CUDA_CALLCHAINS": _rules_by_column("id stackDepth unresolved", symbol=_SYMBOL, module=_FILE),
+    "DIAGNOSTIC_EVENT": _rules_by_column("timestamp severity", text=_MESSAGE),
+    "ANALYSIS_DETAILS": _rules_by_column("duration stopTime"),
+    "TARGET_INFO_GPU": _rules_by_column(
         "id smCount totalMemory l2CacheSize memoryBandwidth clockRate computeMajor computeMinor", name=_TEXT
     ),
-    "TARGET_INFO_CUDA_DEVICE": _columns("pid cudaId gpuId"),
-    "TARGET_INFO_SESSION_START_TIME": _columns("utcEpochNs"),
+    "TARGET_INFO_CUDA_DEVICE": _rules_by_column("pid cudaId gpuId"),
+    "TARGET_INFO_SESSION_START_TIME": _rules_by_column("utcEpochNs"),
 }
 # tables of names and values: the values to keep, and their patterns
 _VERSION: Final = r"[0-9]+(?:\.[0-9]+){0,4}(?:-[0-9a-f]{1,12})?"

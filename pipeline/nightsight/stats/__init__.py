@@ -170,7 +170,7 @@ def stats_table(profile: Profile, report: str) -> Frame:
 
     UsageError if the report or its argument is unknown, MissingTable if its events were not captured.
     """
-    return _rows(Joins(profile), report)
+    return _report_rows(Joins(profile), report)
 
 
 def stats_texts(
@@ -190,7 +190,7 @@ def stats_texts(
         name, _, arguments = report.partition(":")
         ending = "_".join(["", name, *filters, *filter(None, arguments.split(":"))]) + EXTENSIONS[selection.style]
         try:
-            return report, ending, write_stats(_rows(joins, report), selection.style, unit=unit)
+            return report, ending, write_stats(_report_rows(joins, report), selection.style, unit=unit)
         except MissingTable as error:
             return error
 
@@ -204,7 +204,7 @@ def stats_texts(
             skip(report, result.message)
 
 
-def _rows(joins: Joins, report: str) -> Frame:
+def _report_rows(joins: Joins, report: str) -> Frame:
     events = StatsEvents(joins, _options(report))
     return REPORTS[report.partition(":")[0]].make(events)
 

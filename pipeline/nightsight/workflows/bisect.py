@@ -106,13 +106,13 @@ def measure_ends(
         runs.measure_pairs(sides[BASELINE], sides[CANDIDATE], number)
         chosen = settings(runs.workload)
         ends = compare(runs.measured[BASELINE], runs.measured[CANDIDATE], settings=chosen)
-        verdicts = set(_rows(ends, chosen, metric)["verdict"])
+        verdicts = set(_gate_changes(ends, chosen, metric)["verdict"])
         if verdicts & _CHANGED or "inconclusive" not in verdicts:
             break
     return chosen, ends
 
 
-def _rows(ends: Comparison, settings: Settings, metric: str) -> pd.DataFrame:
+def _gate_changes(ends: Comparison, settings: Settings, metric: str) -> pd.DataFrame:
     """Return the changes to look at: that of the requested metric, or those of all deciding metrics."""
     gate = ends.changes[ends.changes["kind"] == "gate"]
     return gate[gate["name"] == metric] if metric else gate[gate["name"].isin(settings.judged)]
@@ -120,7 +120,7 @@ def _rows(ends: Comparison, settings: Settings, metric: str) -> pd.DataFrame:
 
 def choose_metric(ends: Comparison, settings: Settings, requested: str, refs: tuple[str, str]) -> str:
     """Return the metric to bisect: one that changed between the ends. NotMeasured if none did."""
-    rows, gate = _rows(ends, settings, requested), ends.changes[ends.changes["kind"] == "gate"]
+    rows, gate = _gate_changes(ends, settings, requested), ends.changes[ends.changes["kind"] == "gate"]
     if requested and not len(rows):
         raise NotMeasured(f"{requested} was not measured in these runs", f"Measured: {', '.join(gate['name'])}.")
     changed = (rows if requested else gate).query("verdict in ['regressed', 'improved']")

@@ -99,7 +99,7 @@ def report_fleet(request: FleetRequest, reading: Reading) -> tuple[Fleet, str]:
         cache.note()
     if not cache.captures:
         raise _nothing_read(failures, listing.notes)
-    rows, notes = _rows(cache, request)
+    rows, notes = _first_files(cache, request)
     reading.progress(f"writing {request.page.name}")
 
     def make_page(rows: pd.DataFrame, broken: Sequence[Failure] = ()) -> tuple[Fleet, str]:
@@ -215,7 +215,7 @@ def _nothing_read(failures: Sequence[Failure], notes: Sequence[str]) -> CaptureE
     return CaptureError(f"no capture could be read: {'; '.join([*reasons, *notes])}", hint)
 
 
-def _rows(cache: _SummaryCache, request: FleetRequest) -> tuple[pd.DataFrame, list[str]]:
+def _first_files(cache: _SummaryCache, request: FleetRequest) -> tuple[pd.DataFrame, list[str]]:
     """Return the first file of each capture, by name, with the address of its report; and a note on each duplicate."""
     ordered = sorted(cache.captures, key=lambda place: (cache.files[place].name, place))
     first: dict[str, str] = {}

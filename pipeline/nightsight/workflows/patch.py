@@ -31,7 +31,7 @@ def patch_of(report: ProofReport, folder: Path) -> Patch:
     best = report.best_proven
     if best is None:
         return Patch("", {})
-    places = _places(best, report.proofs)
+    places = _changed_lines(best, report.proofs)
     left_out: dict[str, str] = {}
     edits: dict[str, list[tuple[int, str]]] = {}
     for name in best.switches:
@@ -66,7 +66,7 @@ def patch_of(report: ProofReport, folder: Path) -> Patch:
     return Patch("".join(texts), left_out)
 
 
-def _places(best: Proof, proofs: Sequence[Proof]) -> dict[str, tuple[Place, ...]]:
+def _changed_lines(best: Proof, proofs: Sequence[Proof]) -> dict[str, tuple[Place, ...]]:
     """Return the lines that each switch changed, when it was alone or in the best set."""
     places: dict[str, tuple[Place, ...]] = {}
     for proof in (*proofs, best):

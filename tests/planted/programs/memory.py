@@ -79,8 +79,8 @@ def raw_allocation(bad: bool) -> Step:
 def loaded_runtime() -> Any:
     """Return the CUDA runtime that torch has loaded: another one would not know its context."""
     torch.cuda.init()
-    found = re.search(r"/\S*/libcudart\S*\.so\S*", Path("/proc/self/maps").read_text())
-    return ctypes.CDLL(found[0] if found else "libcudart.so")
+    match = re.search(r"/\S*/libcudart\S*\.so\S*", Path("/proc/self/maps").read_text())
+    return ctypes.CDLL(match[0] if match else "libcudart.so")
 
 
 def allocated(runtime: Any, size: ctypes.c_size_t) -> ctypes.c_void_p:

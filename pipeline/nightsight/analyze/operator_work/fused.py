@@ -38,7 +38,7 @@ def fused_kernels(timeline: Timeline) -> Table:
         data_bytes_per_s=rate, memory_pct=100.0 * rate / memory, work_flop_per_s=fused["work_flop"] / seconds
     )
     fused = fused.sort_values(["total_ns", "name", "device"], ascending=[False, True, True], ignore_index=True)
-    return Table(fused[list(FUSED_KERNELS.column_names)], tuple(_notes(table, is_known)))
+    return Table(fused[list(FUSED_KERNELS.column_names)], tuple(_unlogged_notes(table, is_known)))
 
 
 def work_of_fused(timeline: Timeline) -> Frame:
@@ -75,10 +75,12 @@ def _by_function(places: Iterable[str]) -> list[str]:
     for place in places:
         start, _, line = place.removesuffix(")").rpartition(":")
         lines.setdefault(start or place, []).append(line if start else "")
-    return [f"{start}:{', '.join(sorted(of, key=_number))})" if any(of) else start for start, of in lines.items()]
+    return [
+        f"{start}:{', '.join(sorted(of, key=_number_of_line))})" if any(of) else start for start, of in lines.items()
+    ]
 
 
-def _number(line: str) -> int:
+def _number_of_line(line: str) -> int:
     return int(line) if line.isdecimal() else 0
 
 
@@ -88,7 +90,7 @@ def _listed(names: list[str]) -> str:
     return ", ".join([*names[:_MOST_NAMED], *["and more"] * (len(names) > _MOST_NAMED)])
 
 
-def _notes(kernels: Frame, is_known: "pd.Series[bool]") -> Iterable[str]:
+def _unlogged_notes(kernels: Frame, is_known: "pd.Series[bool]") -> Iterable[str]:
     unknown = kernels["name"].str.match(INDUCTOR) & ~is_known
     share = 100.0 * kernels.loc[unknown, "total_ns"].sum() / max(kernels["total_ns"].sum(), 1)
     if share >= _LEAST_PCT:

@@ -90,7 +90,7 @@ def operator_roofline(timeline: Timeline) -> Table:
 def operator_roofs(timeline: Timeline) -> Table:
     """Return one row per device and peak that operators are compared with."""
     used = operator_roofline(timeline).frame[["device", "kind"]].drop_duplicates()
-    devices = _devices(timeline)
+    devices = _device_bandwidths(timeline)
     rows = [
         {"device": device, "gpu": gpu, "roof": "DRAM", "bytes_per_s": memory, "flop_per_s": None}
         for device, gpu, memory in devices.itertuples(index=False)
@@ -280,11 +280,11 @@ def _format_types(types: str) -> str:
 
 
 def _gpus(timeline: Timeline) -> dict[int, str]:
-    devices = _devices(timeline)
+    devices = _device_bandwidths(timeline)
     return dict(zip(devices["device"], devices["gpu"], strict=True))
 
 
-def _devices(timeline: Timeline) -> Frame:
+def _device_bandwidths(timeline: Timeline) -> Frame:
     """Return device, gpu (its name) and memory_bytes_per_s of each device."""
     if "devices" not in timeline.profile.tables:
         return Frame(columns=["device", "gpu", "memory_bytes_per_s"])
@@ -293,7 +293,7 @@ def _devices(timeline: Timeline) -> Frame:
 
 def _add_rates(timeline: Timeline, table: Frame) -> Frame:
     """Add rates, their shares of the peaks, and the bound."""
-    devices = _devices(timeline).drop_duplicates("device").set_index("device")
+    devices = _device_bandwidths(timeline).drop_duplicates("device").set_index("device")
     memory = table["device"].map(devices["memory_bytes_per_s"]).to_numpy(dtype=np.float64, na_value=np.nan)
     peaks = [arithmetic_tflop_per_s(gpu, kind) for gpu, kind in zip(table["gpu"], table["kind"], strict=True)]
     compute = np.array(peaks, dtype=np.float64) * 1e12

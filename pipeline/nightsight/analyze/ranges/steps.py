@@ -18,7 +18,7 @@ def step_columns(timeline: Timeline, call: Ints) -> dict[str, "pd.Series[int]"]:
 
     A step is identified by the row of its range in `nested_ranges`. Missing and 0 for calls outside repeated ranges.
     """
-    steps, instances = _steps(timeline)
+    steps, instances = _outermost_repeated(timeline)
     row = owner_rows(timeline, call)
     step = np.append(steps, -1)[row]
     of_steps = np.append(instances, 0)[step]
@@ -26,7 +26,7 @@ def step_columns(timeline: Timeline, call: Ints) -> dict[str, "pd.Series[int]"]:
 
 
 @of_capture
-def _steps(timeline: Timeline) -> tuple[Ints, Ints]:
+def _outermost_repeated(timeline: Timeline) -> tuple[Ints, Ints]:
     """Return the outermost repeated range of each row of `nested_ranges`, as a row or -1, and the count of its path."""
     ranges = repetitions(timeline.profile)
     instances = ranges["instances"].to_numpy()

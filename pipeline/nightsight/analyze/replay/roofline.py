@@ -43,7 +43,7 @@ def ncu_roofline(timeline: Timeline) -> Table:
         flop_per_byte=work["flop_per_s"] / dram.where(dram > 0),
         l2_flop_per_byte=work["flop_per_s"] / l2.where(l2 > 0),
         clock_hz=figures["sm_hz"],
-    ).merge(_devices(timeline), on="launch", validate="m:1")
+    ).merge(_devices_of_launches(timeline), on="launch", validate="m:1")
     work_keys, roof_keys = ["device", "gpu", "kind"], ["device", "gpu", "roof"]
     table = table.merge(roofs, how="left", left_on=work_keys, right_on=roof_keys, validate="m:1")
     table = table.assign(peak_pct=100.0 * table["flop_per_s"] / table["peak"])
@@ -87,7 +87,7 @@ def _bytes_per_s(figures: Frame, name: str, *, parts: tuple[str, ...] = ()) -> "
 def ncu_roofs(timeline: Timeline) -> Table:
     """Return one row per device and roof: bytes per second of a memory, or operations per second of a type."""
     table = _roofs(timeline).sort_values(["device", "gpu", "place"], ignore_index=True)
-    return Table(table[NCU_ROOFS.column_names], _differing(table))
+    return Table(table[NCU_ROOFS.column_names], _roof_notes(table))
 
 
 @memoize
@@ -107,7 +107,7 @@ def _roofs(timeline: Timeline) -> Frame:
         flop_per_s=roofs["flop_per_s"] / roofs["launch"].map(too_fast),
         replay_ns=roofs["launch"].map(figures["replay_ns"]).fillna(0.0),
         place=pd.factorize(roofs["roof"])[0],
-    ).merge(_devices(timeline), on="launch", validate="m:1")
+    ).merge(_devices_of_launches(timeline), on="launch", validate="m:1")
     return roofs.sort_values("replay_ns", kind="stable").drop_duplicates(["device", "gpu", "roof"], keep="last")
 
 
@@ -126,13 +126,13 @@ def _tensor(rates: Frame) -> Frame:
     return rates.assign(kind=kind)[["launch", "kind", "flop_per_s"]]
 
 
-def _devices(timeline: Timeline) -> Frame:
+def _devices_of_launches(timeline: Timeline) -> Frame:
     """Return launch, device, and gpu (the device's name)."""
     launches = timeline.profile.table("profiled_launches")
     return launches[["launch", "device"]].assign(gpu=device_names(timeline).to_numpy())
 
 
-def _differing(roofs: Frame) -> tuple[str, ...]:
+def _roof_notes(roofs: Frame) -> tuple[str, ...]:
     """Return a note for each roof that differs from the published peak by more than 10 %."""
     notes = []
     for name, (published_as, unit, column, symbol) in _PUBLISHED.items():

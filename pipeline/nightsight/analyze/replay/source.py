@@ -18,7 +18,7 @@ _NONE: Final = -1
 
 def ncu_source(timeline: Timeline) -> Table:
     """Return up to ten rows per replayed launch: the lines, else instructions, with the most samples; percent."""
-    places = _places(timeline)
+    places = _sampled_lines(timeline)
     share = 100.0 * places["samples"] / places.groupby("launch")["samples"].transform("sum")
     places = places.sort_values(["launch", "samples", *_PLACE[1:]], ascending=[True, False, True, True, True])
     # -1 stood for missing numbers, which `groupby` would drop
@@ -32,7 +32,7 @@ def ncu_source(timeline: Timeline) -> Table:
     return Table(table, notes if lacking else ())
 
 
-def _places(timeline: Timeline) -> Frame:
+def _sampled_lines(timeline: Timeline) -> Frame:
     """Return one row per line, and per instruction without a line: its samples and their most common stall."""
     rows = timeline.profile.table("kernel_lines").astype(dict.fromkeys(_TEXTS, "str"))
     rows = rows[rows["samples"].notna()].astype({"samples": "int64"})

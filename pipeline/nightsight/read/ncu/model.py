@@ -93,7 +93,7 @@ def ncu_profile(tables: Mapping[str, Frame], missing: Mapping[str, str], environ
     """Build a profile from ncu's tables; devices come from the metrics, and all other tables are missing."""
     tables = {name: conform(name, frame) for name, frame in tables.items()}
     reasons = {name: missing.get(name, _NO_TIMELINE) for name in TABLES if name not in tables}
-    devices = _devices(tables["profiled_launches"], tables["kernel_metrics"])
+    devices = _device_attributes(tables["profiled_launches"], tables["kernel_metrics"])
     if devices.empty:
         reasons["devices"] = "the report names no GPU"
     else:
@@ -102,7 +102,7 @@ def ncu_profile(tables: Mapping[str, Frame], missing: Mapping[str, str], environ
     return Profile(tables, reasons, replace(environment, gpu=list_gpus(tables)))
 
 
-def _devices(launches: Frame, metrics: Frame) -> Frame:
+def _device_attributes(launches: Frame, metrics: Frame) -> Frame:
     """Return one row per device that a launch ran on, from the device attributes that ncu stores with each launch."""
     names = metrics["metric"].astype("str")
     attributes = metrics[names.str.startswith(_ATTRIBUTE) & (metrics["instance"] == "")]

@@ -70,11 +70,11 @@ def frames_of(text: bytes) -> list[list[int]]:
         return []
     if not isinstance(document, list):
         return []
-    frames = [[_number(frame.get(name)) for name in _FRAME] for frame in document if isinstance(frame, dict)]
+    frames = [[_id_or_unknown(frame.get(name)) for name in _FRAME] for frame in document if isinstance(frame, dict)]
     return [frame for frame in frames if frame[0] >= 0]
 
 
-def _number(value: object) -> int:
+def _id_or_unknown(value: object) -> int:
     return value if isinstance(value, int) and 0 <= value < _LARGEST else -1
 
 

@@ -202,7 +202,7 @@ def _epoch(export: Export) -> int | None:
     return rows[0] if rows and isinstance(rows[0], int) and rows[0] > 0 else None
 
 
-def _kernels(export: Export) -> Frame:
+def _export_kernels(export: Export) -> Frame:
     details = detail_columns("kernels", export.details)
     columns = {"name_id": "demangledName", "graph_node": _GRAPH_NODE}
     columns |= {ours: theirs for ours, theirs in _KERNEL_DETAILS.items() if ours in details}
@@ -285,7 +285,7 @@ def _api_calls(export: Export) -> Frame:
     return frame.assign(name=export.text(frame["name_id"]), layer=layer)
 
 
-def _devices(export: Export) -> Frame:
+def _export_devices(export: Export) -> Frame:
     source = "TARGET_INFO_GPU"
     columns = {
         "device": "id",
@@ -417,7 +417,7 @@ _NO_SAMPLES: Final = (
 )
 _UNKNOWN: Final = "this export does not have them, and does not say whether they were traced"
 _READERS: Final[Mapping[str, _Reader]] = {
-    "kernels": _Reader((KERNEL,), "Cuda", _NO_CUDA, _kernels),
+    "kernels": _Reader((KERNEL,), "Cuda", _NO_CUDA, _export_kernels),
     "memory_ops": _Reader((MEMCPY, MEMSET), "Cuda", _NO_CUDA, _memory_ops),
     "graph_launches": _Reader((GRAPH,), "Cuda", _NO_CUDA, _graph_launches),
     "api_calls": _Reader((RUNTIME,), "Cuda", _NO_CUDA, _api_calls),
@@ -437,7 +437,7 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "memory_usage": _Reader((nsys_memory.USAGE,), "never", _NO_USAGE, nsys_memory.memory_usage),
     "gpu_metrics": _Reader((nsys_memory.METRICS,), "never", _NO_METRICS, nsys_memory.gpu_metrics),
     "call_frames": _Reader((nsys_memory.STACKS,), "never", _NO_STACKS, nsys_memory.call_frames),
-    "devices": _Reader(("TARGET_INFO_GPU",), "never", "this export names no GPU", _devices),
+    "devices": _Reader(("TARGET_INFO_GPU",), "never", "this export names no GPU", _export_devices),
     "diagnostics": _Reader(("DIAGNOSTIC_EVENT",), "META_DATA_EXPORT", "", _diagnostics),
     "overheads": _Reader(("PROFILER_OVERHEAD",), "", "", _overheads),
 }

@@ -40,7 +40,7 @@ def _lines(comparison: Comparison, width: int) -> Iterator[str]:
     names = MeasureNames(notable(comparison, comparison.changes))
     yield from wrap(f"{cut(comparison.workload, 40)}: {comparison.verdict}. {sentence_of(comparison)}", width)
     yield ", ".join(facts(comparison))
-    yield from _causes(comparison)
+    yield from _cause_texts(comparison)
     yield from _gates(comparison, names)
     yield from _changes(comparison, names, width)
     yield from _differences(comparison, width)
@@ -50,7 +50,7 @@ def _lines(comparison: Comparison, width: int) -> Iterator[str]:
         yield from wrap(cut(text, 4 * width), width) if text.strip() else ()
 
 
-def _causes(comparison: Comparison) -> Iterator[str]:
+def _cause_texts(comparison: Comparison) -> Iterator[str]:
     signs = {"added": "+", "regressed": "+", "removed": "-", "improved": "-"}
     rows = causes(comparison)
     for row in rows.head(_MAX_ITEMS).to_dict("records"):

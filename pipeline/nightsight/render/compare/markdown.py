@@ -80,7 +80,7 @@ def comparison_markdown(comparison: Comparison, *, link: str = "") -> str:
         f"### {_plain(comparison.workload, _NAME)}: {_WORDS[comparison.verdict]}",
         f"**{_dot(_plain(sentence_of(comparison), _SENTENCE))}**" if comparison.sentence.strip() else "",
         _plain(" · ".join(facts(comparison)), 2 * _REMARK),
-        *_causes(comparison),
+        *_cause_items(comparison),
         _gates(comparison, names),
         *_differences(comparison),
     ]
@@ -119,7 +119,7 @@ def _address(link: str) -> str:
     return link.replace("@", "%40") if is_safe else ""
 
 
-def _causes(comparison: Comparison) -> list[str]:
+def _cause_items(comparison: Comparison) -> list[str]:
     rows = causes(comparison)
     if not len(rows):
         return []

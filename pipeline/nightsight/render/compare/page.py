@@ -147,7 +147,7 @@ def comparison_page(comparison: Comparison) -> ComparisonPage:
         decision=prose(decision_of(comparison), _SENTENCE),
         broken=tuple(prose(text, _SENTENCE) for text in unmentioned_limits(comparison)),
         accepted=tuple(prose(text, _SENTENCE) for text in comparison.decision.accepted),
-        causes=tuple(_causes(comparison)),
+        causes=tuple(_cause_changes(comparison)),
         forest=forest(comparison, names),
         gates=gate,
         columns=columns(comparison, names),
@@ -166,7 +166,7 @@ def comparison_page(comparison: Comparison) -> ComparisonPage:
     )
 
 
-def _causes(comparison: Comparison) -> Iterator[CauseChange]:
+def _cause_changes(comparison: Comparison) -> Iterator[CauseChange]:
     words = {"added": "Appeared", "removed": "Went", "regressed": "Grew", "improved": "Shrank"}
     for row in causes(comparison).to_dict("records"):
         gains = [number(row[f"{side}_gain_pct"]) for side in ("baseline", "candidate")]

@@ -223,7 +223,7 @@ def _argument(name: str, values: Ints, texts: pa.Array | None) -> pa.Array:
 
 def _slice_rows(profile: Profile, slices: Slices, origin: int, arrows: _Arrows) -> Iterator[bytes]:
     labels = _labels(profile, slices)
-    places = _places(slices.tracks)
+    places = _track_ids(slices.tracks)
     for block in blocks(0, len(slices.row)):
         start, end, number = slices.start[block], slices.end[block], arrows.number[block]
         arrow = join(',"bind_id":"', digits(number), f'","flow_{arrows.direction}":true')
@@ -236,7 +236,7 @@ def _slice_rows(profile: Profile, slices: Slices, origin: int, arrows: _Arrows) 
 
 def _instant_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes]:
     labels = _labels(profile, slices)
-    places = _places(slices.tracks)
+    places = _track_ids(slices.tracks)
     for block in blocks(0, len(slices.row)):
         stamp = _microseconds(slices.start[block] - origin)
         yield _text(',\n{"ph":"i","s":"t"', take(places, slices.track[block]), ',"ts":', stamp, *labels.of(block))
@@ -245,7 +245,7 @@ def _instant_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[byt
 def _async_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes]:
     """Yield begin and end events of ranges that can cross; each pair has its own id within its process."""
     labels = _labels(profile, slices)
-    places = _places(slices.tracks)
+    places = _track_ids(slices.tracks)
     for block in blocks(0, len(slices.row)):
         number = digits(np.arange(block.start, block.stop) + 1)
         columns = [',"id2":{"local":"', number, '"}', take(places, slices.track[block]), *labels.of(block)]
@@ -295,7 +295,7 @@ def _counter_rows(counters: _Counters, origin: int) -> Iterator[bytes]:
         yield _text(',\n{"ph":"C","ts":', _microseconds(counters.start[block] - origin), labels, value, "}}")
 
 
-def _places(tracks: tuple[TraceTrack, ...]) -> pa.Array:
+def _track_ids(tracks: tuple[TraceTrack, ...]) -> pa.Array:
     return strings(f',"pid":{track.pid},"tid":{track.tid}' for track in tracks)
 
 

@@ -115,7 +115,7 @@ class _ChartInput:
         return histograms(kind, self.rows(kind.source), self.report.called)
 
 
-def _steps(source: _ChartInput) -> tuple[Panels, ...]:
+def _step_panels(source: _ChartInput) -> tuple[Panels, ...]:
     split = source.rows(STEP_SPLIT)
     medians = split[split["category"] == WHOLE_STEP] if "category" in split else split
     return step_columns(source.rows(STEP_TIMES), medians, source.report.called)
@@ -150,7 +150,7 @@ _PICTURES: Final[Mapping[str, Callable[[_ChartInput], Pictures]]] = {
         (gpu_time_bars(source.rows(GPU_TIME), source.report.called), *source.curves(_BUSY_SHARE))
     ),
     CRITICAL_PATH.name: lambda source: Pictures(path_whole(source.rows(CRITICAL_PATH))),
-    STEP_SPLIT.name: lambda source: Pictures(_steps(source)),
+    STEP_SPLIT.name: lambda source: Pictures(_step_panels(source)),
     RANKS.name: lambda source: Pictures(
         heat(source.rows(RANK_STEPS), source.rows(STEP_TIMES)),
         folded=heats_of_parts(source.rows(STEP_TIMES), source.rows(RANKS)),

@@ -79,7 +79,9 @@ def step_columns(frame: Frame, medians: Frame, called: Callable[[object], str] =
             keys=keys_of(visible),
             plots=plots,
             notes=tuple(
-                _notes(rows, len(devices), plots, is_cpu=not devices[0][0], has_operators=OPERATORS in categories)
+                _column_notes(
+                    rows, len(devices), plots, is_cpu=not devices[0][0], has_operators=OPERATORS in categories
+                )
             ),
         ),
     )
@@ -128,7 +130,7 @@ def _plot(rows: Frame, categories: Mapping[str, str], scale: _ColumnScale, label
     marks = (
         *grid((), scale.levels),
         *paths,
-        *_columns(rows, categories, (left, right), (busy / top, low / top), scale),
+        *_column_parts(rows, categories, (left, right), (busy / top, low / top), scale),
         Line("median", Dot(0, height), Dot(100, height)),
         *_outlier_marks(rows, (left + right) / 2, top),
     )
@@ -146,7 +148,7 @@ def _bars(left: Floats, right: Floats, low: Floats, high: Floats) -> str:
     return "".join(f"M{x} {y}h{width}v{height}h-{width}z" for x, width, y, height in bars if height > 0)
 
 
-def _columns(
+def _column_parts(
     rows: Frame,
     categories: Mapping[str, str],
     edges: tuple[Floats, Floats],
@@ -207,7 +209,9 @@ def _slowest(rows: Frame, median: float) -> Iterator[str]:
         yield f"{more:,} more"
 
 
-def _notes(rows: Frame, devices: int, plots: Sequence[Plot], *, is_cpu: bool, has_operators: bool) -> Iterator[str]:
+def _column_notes(
+    rows: Frame, devices: int, plots: Sequence[Plot], *, is_cpu: bool, has_operators: bool
+) -> Iterator[str]:
     shapes = {mark.shape for plot in plots for mark in plot.of(Point)}
     size = int(rows["steps"].max())
     parts = "Solid: busy. Striped: idle, by cause."

@@ -97,7 +97,7 @@ def heat(frame: pd.DataFrame, steps: pd.DataFrame) -> tuple[Heat, ...]:
         rank: f"{format_value(time, 'time_ns')} a step, and {format_value(waited[rank], 'time_ns')} of waiting"
         for rank, time in work.items()
     }
-    words = _HeatWords("Each rank, step by step", details, summary, tuple(_notes(cells, len(work))))
+    words = _HeatWords("Each rank, step by step", details, summary, tuple(_heat_notes(cells, len(work))))
     return (_map(cells.assign(value=cells["work_ns"]), words, _first_step(steps)),)
 
 
@@ -196,7 +196,7 @@ def _paths(of_rank: pd.DataFrame, edges: Floats, count: float) -> tuple[str, ...
     return tuple(paths)
 
 
-def _notes(cells: pd.DataFrame, ranks: int) -> Iterator[str]:
+def _heat_notes(cells: pd.DataFrame, ranks: int) -> Iterator[str]:
     yield "The stronger the color, the longer a step took without its waits. The others wait for the strongest one."
     if (size := int(cells["steps"].max())) > 1:
         yield f"Each cell is the mean of up to {size:,} consecutive steps."

@@ -100,12 +100,12 @@ def icicles(
                 _tree(of_owner.to_dict("records"), str(owner) if are_several else "", is_step)
                 for owner, of_owner in first
             ),
-            notes=tuple(_notes(frame, len(owned), is_step=is_step)),
+            notes=tuple(_icicle_notes(frame, len(owned), is_step=is_step)),
         ),
     )
 
 
-def _notes(frame: Frame, owners: int, *, is_step: bool) -> Iterator[str]:
+def _icicle_notes(frame: Frame, owners: int, *, is_step: bool) -> Iterator[str]:
     is_cpu = bool((frame["category"] == OPERATORS).any())
     striped = "outside of operators" if is_cpu else "idle, by cause"
     parts = "Outermost operators, and the operators with the time below them," if is_cpu else "Families and kernels"

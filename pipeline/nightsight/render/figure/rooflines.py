@@ -112,7 +112,7 @@ def _roofline(points: Frame, roofs: Frame, words: RooflineWords) -> Plane:
         plot=Plot(summary, marks, up, across),
         across=_symbol(arithmetic(_INTENSITY, kinds)),
         up=_symbol(arithmetic(_RATE, kinds)),
-        notes=tuple(_notes(words, *counts, has_l2=bool(hollow))),
+        notes=tuple(_roofline_notes(words, *counts, has_l2=bool(hollow))),
     )
 
 
@@ -298,7 +298,7 @@ def _limit(row: Mapping[Any, Any], slopes: Mapping[str, float]) -> str:
     return f"; limited by no roof; the nearest is {nearest} at {share}"
 
 
-def _notes(words: RooflineWords, minor: int, major: int, *, has_l2: bool) -> Iterator[str]:
+def _roofline_notes(words: RooflineWords, minor: int, major: int, *, has_l2: bool) -> Iterator[str]:
     hollow = " Hollow points, joined to them: per byte from and to L2." if has_l2 else ""
     yield (
         f"{words.note}{hollow} A point near a sloping roof "

@@ -69,7 +69,7 @@ class FleetPage:
 
 def fleet_page(fleet: Fleet) -> FleetPage:
     """Lay out the page."""
-    kernels, causes = _kernels(fleet), _causes(fleet)
+    kernels, causes = _kernels_table(fleet), _causes_table(fleet)
     captures = fleet.captures
     dates = sorted(text[:10] for text in captures["captured_utc"] if text)
     facts = (
@@ -91,7 +91,7 @@ def fleet_page(fleet: Fleet) -> FleetPage:
         split=replace(wholes(fleet.split.assign(device=0)), of="GPU time of all captures"),
         causes=causes,
         common=tuple((title, short_text(value)) for title, value in fleet.common),
-        differing=_differing(fleet),
+        differing=_facts_table(fleet),
         outliers=_outliers(fleet),
         judged=counted(fleet.judged, "capture"),
         rule=fleet.rule,
@@ -164,7 +164,7 @@ def _figures(fleet: Fleet) -> Iterator[Figure]:
         yield Figure("Unlike the others", f"{len(fleet.outliers):,}", note)
 
 
-def _causes(fleet: Fleet) -> TableView | None:
+def _causes_table(fleet: Fleet) -> TableView | None:
     causes = fleet.causes
     if not len(causes):
         return None
@@ -183,7 +183,7 @@ def _causes(fleet: Fleet) -> TableView | None:
     return table_view(frame, _CAUSES, caption="Causes", name="causes")
 
 
-def _kernels(fleet: Fleet) -> TableView | None:
+def _kernels_table(fleet: Fleet) -> TableView | None:
     if not len(fleet.kernels):
         return None
     labels = KernelLabels(fleet.kernels["name"])
@@ -204,7 +204,7 @@ def _kernels(fleet: Fleet) -> TableView | None:
     return view.grouped({"family": rows.reset_index(drop=True)})
 
 
-def _differing(fleet: Fleet) -> TableView | None:
+def _facts_table(fleet: Fleet) -> TableView | None:
     """Return the values of each fact that differs, the rare ones of many in one row."""
     if not len(fleet.differing):
         return None

@@ -208,7 +208,10 @@ def _section(group: TrendGroup, anchor: str, labels: KernelLabels, changes: dict
         if of_kind:
             options.append((word, tuple((number, row.name.text) for number, row in of_kind)))
         tables[kind] = TableView(
-            f"{word} of {title} on {gpu}", _columns(header), tuple(row for _, row in of_kind), name=f"{kind}-{anchor}"
+            f"{word} of {title} on {gpu}",
+            _trend_headings(header),
+            tuple(row for _, row in of_kind),
+            name=f"{kind}-{anchor}",
         )
     epochs = []
     for before, track in zip((None, *group.tracks[:-1]), group.tracks, strict=True):
@@ -229,7 +232,7 @@ def _section(group: TrendGroup, anchor: str, labels: KernelLabels, changes: dict
     )
 
 
-def _columns(header: str) -> tuple[Heading, ...]:
+def _trend_headings(header: str) -> tuple[Heading, ...]:
     return (
         Heading(header, is_number=False, name="name"),
         *(Heading(title, name=title.lower()) for title in ("Now", "Before", "Change")),

@@ -34,7 +34,7 @@ def _group(group: TrendGroup, links: Links, changes: dict[int, list[Any]]) -> di
         "series": [
             {
                 "unit": parts[0][1].unit,
-                "parts": [[epoch, *_numbers(series), changes.get(id(series), [])] for epoch, series in parts],
+                "parts": [[epoch, *_packed_series(series), changes.get(id(series), [])] for epoch, series in parts],
             }
             for _, parts in group.series
         ],
@@ -53,7 +53,7 @@ def _epoch(track: Track, links: Links) -> dict[str, Any]:
     }
 
 
-def _numbers(series: Series) -> tuple[float, list[int | None], list[Any]]:
+def _packed_series(series: Series) -> tuple[float, list[int | None], list[Any]]:
     """Return the median of a series, its values as steps from there, and its levels."""
     positive = series.values[series.values > 0]
     median = float(np.median(positive)) if len(positive) else 1.0

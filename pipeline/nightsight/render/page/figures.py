@@ -207,7 +207,7 @@ def key_figures(run: Numbers) -> tuple[Figure, ...]:
     """Return the key figures: of the GPU if it did any work, else of the CPU."""
     has_gpu = bool(run.busy_pct_by_device)
     work = _gpu(run) if has_gpu else chain(_operator_time(run), _top_operator(run))
-    return (*_window(run), *work, *_launches(run), *_steps(run))
+    return (*_window(run), *work, *_launches(run), *_step_figures(run))
 
 
 def _window(run: Numbers) -> Iterator[Figure]:
@@ -301,7 +301,7 @@ def _of_waits(run: Numbers, waits: str) -> str:
     return _join("of the window", span, f"{steady} without slow first launches" if has_slow else "")
 
 
-def _steps(run: Numbers) -> Iterator[Figure]:
+def _step_figures(run: Numbers) -> Iterator[Figure]:
     if run.step_ns is not None and run.step_mean_ns is not None:
         scale = scale_for("ns", [run.step_ns])
         spread = f"mean {scale.with_unit(run.step_mean_ns)}, std dev {scale.with_unit(run.step_stddev_ns)}"

@@ -81,7 +81,7 @@ def advice(findings: tuple[Finding, ...], titles: Mapping[str, str], labels: Ker
             "" if finding.gain_pct is None else format_value(finding.gain_pct, "gain_pct"),
             finding.gain_pct,
             prose(finding.detail, 1_000),
-            (*(prose(text, 300) for text in finding.evidence), *_kernels(finding, labels)),
+            (*(prose(text, 300) for text in finding.evidence), *_unnamed_kernels(finding, labels)),
             prose(finding.remedy, 1_000),
             finding.source if finding.source in titles else "",
             titles.get(finding.source, ""),
@@ -109,7 +109,7 @@ def _bound(finding: Finding) -> str:
     return printable(match[0]) if match else ""
 
 
-def _kernels(finding: Finding, labels: KernelLabels) -> Iterator[str]:
+def _unnamed_kernels(finding: Finding, labels: KernelLabels) -> Iterator[str]:
     """Yield the kernels that advice is about, as tables call them; except those that its evidence names."""
     for label in dict.fromkeys(labels.short(name) for name in finding.kernels):
         if not any(text.startswith((f"{label},", f"{label}:")) for text in finding.evidence):

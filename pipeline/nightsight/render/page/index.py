@@ -114,7 +114,7 @@ def index_page(entries: Sequence[IndexEntry], *, trends: str = "") -> IndexPage:
 
 
 def _group(workload: str, runs: Sequence[IndexEntry]) -> IndexGroup:
-    scales = {title: scale_for(split(name)[1], _values(runs, name)) for title, name in _NUMBERS.items()}
+    scales = {title: scale_for(split(name)[1], _entry_values(runs, name)) for title, name in _NUMBERS.items()}
     columns = (
         *(Heading(title, is_number=False, name=title.lower()) for title in ("Run", "Outcome")),
         *(_column(title, scale, runs) for title, scale in scales.items()),
@@ -130,10 +130,10 @@ def _machines(runs: Sequence[IndexEntry]) -> Iterator[Machine]:
     keys = dict.fromkeys((run.gpu, run.machine) for run in runs)
     for gpu, machine in keys:
         complete = [run for run in runs if (run.gpu, run.machine) == (gpu, machine) and not run.failed]
-        name = next((name for name in _WATCHED if _values(complete, name)), None)
+        name = next((name for name in _WATCHED if _entry_values(complete, name)), None)
         if name is None:
             continue
-        values = _values(complete, name)
+        values = _entry_values(complete, name)
         count, percent = off_level(values[::-1], least=_BEFORE)
         if len(values) <= _BEFORE:
             state = f"no trend from {counted(len(values), 'run')}"
@@ -150,7 +150,7 @@ def _machines(runs: Sequence[IndexEntry]) -> Iterator[Machine]:
 
 def _column(title: str, scale: Scale, runs: Sequence[IndexEntry]) -> Heading:
     name = _NUMBERS[title]
-    return Heading(title, scale.symbol if _values(runs, name) else "", name=name, scale=scale)
+    return Heading(title, scale.symbol if _entry_values(runs, name) else "", name=name, scale=scale)
 
 
 def _row(entry: IndexEntry, scales: dict[str, Scale]) -> Row:
@@ -162,6 +162,6 @@ def _row(entry: IndexEntry, scales: dict[str, Scale]) -> Row:
     return Row(link, tuple(Cell(text) for text in (outcome, *values, *texts)))
 
 
-def _values(entries: Sequence[IndexEntry], name: str) -> list[float]:
+def _entry_values(entries: Sequence[IndexEntry], name: str) -> list[float]:
     values = (getattr(entry, name) for entry in entries)
     return [value for value in values if value is not None]

@@ -112,7 +112,7 @@ def _waits(frame: Frame) -> Frame:
     return frame.drop(columns=unused)
 
 
-def _devices(frame: Frame) -> Frame:
+def _without_idle_work(frame: Frame) -> Frame:
     """Drop the window, which is the same for all devices, and the kinds of work that no device executed."""
     unused = [kind for kind in _KINDS_OF_WORK if kind in frame and not frame[kind].any()]
     columns = [name for kind in unused for name in _KINDS_OF_WORK[kind]]
@@ -184,7 +184,7 @@ def _parent(item: _Range, levels: Mapping[_Range, int]) -> _Range | None:
 
 
 _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
-    GPU_TIME.name: _devices,
+    GPU_TIME.name: _without_idle_work,
     MEMORY_OPERATIONS.name: _name_operations,
     NCU_KERNELS.name: replayed.kernels,
     NCU_RULES.name: replayed.rules,

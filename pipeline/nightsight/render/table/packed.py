@@ -93,11 +93,11 @@ class _PackedTable:
         """The full texts of the first column, "" where the name is not shortened."""
         frame, layout = self.all_rows.frame, self.all_rows.layout
         column = layout.full if layout.full in frame else layout.name
-        return _differing(_map_distinct(frame[column].astype("str").tolist(), printable), self.names)
+        return _texts_unlike_names(_map_distinct(frame[column].astype("str").tolist(), printable), self.names)
 
     @cached_property
     def columns(self) -> list[tuple[Heading, list[Any]]]:
-        return [(column, _values(self.all_rows.frame[column.name], column)) for column in self.view.columns[1:]]
+        return [(column, _packed_values(self.all_rows.frame[column.name], column)) for column in self.view.columns[1:]]
 
     @cached_property
     def size(self) -> int:
@@ -128,7 +128,7 @@ class _PackedTable:
     def _column(self, column: Heading, values: list[Any], codes: _TextCodes) -> Json:
         if shorten := self.all_rows.layout.shorteners.get(column.name):
             short = [shorten(text) if text else "" for text in values]
-            return {"texts": codes.codes(short), "full": codes.codes(_differing(values, short))}
+            return {"texts": codes.codes(short), "full": codes.codes(_texts_unlike_names(values, short))}
         if column.scale is None:
             return {"texts": codes.codes(values)}
         bar = {"largest": column.largest} if column.largest else {}
@@ -142,12 +142,12 @@ def _map_distinct(texts: Sequence[str], convert: Callable[[str], str]) -> list[s
     return [converted[text] for text in texts]
 
 
-def _differing(texts: Iterable[str], names: Iterable[str]) -> list[str]:
+def _texts_unlike_names(texts: Iterable[str], names: Iterable[str]) -> list[str]:
     """Return the texts that differ from their names, "" instead of the others."""
     return ["" if text == name else text for text, name in zip(texts, names, strict=True)]
 
 
-def _values(column: "pd.Series[Any]", heading: Heading) -> list[Any]:
+def _packed_values(column: "pd.Series[Any]", heading: Heading) -> list[Any]:
     if heading.scale is None:
         return _map_distinct(column_texts(column), lambda text: printable(text) if text else "")
     if pd.api.types.is_integer_dtype(column.dtype):

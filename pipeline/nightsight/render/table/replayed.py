@@ -75,7 +75,7 @@ def number_launches(results: Sequence[Result]) -> tuple[Result, ...]:
 def with_figures(results: Sequence[Result]) -> Sequence[Result]:
     """Add limiters to replayed kernels, and figures of the replay with the most time to *Kernel time*."""
     results = _with_limits(results)
-    replays = _rows(results, NCU_KERNELS)
+    replays = _rows_of_entry(results, NCU_KERNELS)
     if not len(replays):
         return results
     order = [name for name in ("gpu_pct", "replay_ns") if name in replays and replays[name].notna().any()]
@@ -91,7 +91,7 @@ def with_figures(results: Sequence[Result]) -> Sequence[Result]:
 
 
 def _with_limits(results: Sequence[Result]) -> Sequence[Result]:
-    limits = _rows(results, NCU_LIMITS)
+    limits = _rows_of_entry(results, NCU_LIMITS)
     if not {"launch", "unit", "used_pct"} <= set(limits.columns):
         return results
     pairs = zip(limits["unit"].astype("str"), floats(limits["used_pct"]), strict=True)
@@ -117,7 +117,7 @@ def limiter(unit: str, used_pct: float) -> str:
     return unit if used_pct >= LIMITED_PCT else LATENCIES
 
 
-def _rows(results: Sequence[Result], entry: Entry) -> Frame:
+def _rows_of_entry(results: Sequence[Result], entry: Entry) -> Frame:
     result = find(results, entry.name)
     return Frame() if result is None else result.rows
 

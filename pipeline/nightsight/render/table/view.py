@@ -162,7 +162,7 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
     frame = layout.prepare(frame)
     all_rows = AllRows(frame.head(MOST_ROWS), len(frame), layout)
     printed = frame.head(layout.max_rows)
-    columns = _columns(all_rows.frame, layout)
+    columns = _value_headings(all_rows.frame, layout)
     levels = printed["level"].astype(int).tolist() if "level" in printed else [0] * len(printed)
     cells = [_cells(printed[column.name], column, layout.shorteners.get(column.name, short_text)) for column in columns]
     of_rows = zip(*cells, strict=True) if columns else [()] * len(printed)
@@ -180,7 +180,7 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
     )
 
 
-def _columns(frame: pd.DataFrame, layout: Layout) -> list[Heading]:
+def _value_headings(frame: pd.DataFrame, layout: Layout) -> list[Heading]:
     """Return the columns after the first; their units suit all rows, so that they do not change when more appear."""
     # these three belong to the first column: its text, its details and its indentation
     names = [name for name in frame.columns if name not in (layout.name, layout.full, "level")]

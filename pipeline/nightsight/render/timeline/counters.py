@@ -55,7 +55,7 @@ def _of_results(results: Sequence[Result], window: tuple[int, int]) -> Iterator[
                 if result.name in _OF_WINDOW:
                     # the last interval ends with the window
                     time, value = np.append(time, window[1] - window[0]), np.append(value, 0.0)
-                yield from _curve(_number(device), label, unit, _points(time, value, window[0]))
+                yield from _curve(_device_number(device), label, unit, _points(time, value, window[0]))
 
 
 def _of_metrics(profile: Profile) -> Iterator[Curve]:
@@ -65,10 +65,10 @@ def _of_metrics(profile: Profile) -> Iterator[Curve]:
     for (device, metric), rows in samples.groupby(["device", "metric"], observed=True, sort=True):
         unit = "pct" if "%" in str(metric) else "count"
         points = _points(floats(rows["start_ns"]), floats(rows["value"]), 0)
-        yield from _curve(_number(device), short_text(str(metric)), unit, points)
+        yield from _curve(_device_number(device), short_text(str(metric)), unit, points)
 
 
-def _number(device: object) -> int:
+def _device_number(device: object) -> int:
     return int(str(device))
 
 

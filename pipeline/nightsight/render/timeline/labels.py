@@ -50,7 +50,7 @@ def label_events(table: str, frame: pd.DataFrame, category: Ints) -> tuple[Ints,
     if columns and len(first) > MOST_LABELS:
         columns, without = [], (table.replace("_", " "),)
         code, first = _combinations([name_code, category])
-    facts = {name: _values(frame[name].iloc[first]) for name in columns}
+    facts = {name: _column_values(frame[name].iloc[first]) for name in columns}
     rows = zip(*facts.values(), strict=True) if columns else ()
     texts = (_WORDS[table](dict(zip(columns, row, strict=True))) for row in rows)
     details = [prose(text, _DETAIL_LENGTH) for text in texts] or [""] * len(first)
@@ -91,7 +91,7 @@ def _codes(column: "pd.Series[Any]") -> Ints:
     return integers(column) if column.dtype != bool else column.to_numpy().astype(np.int64)
 
 
-def _values(column: "pd.Series[Any]") -> list[object]:
+def _column_values(column: "pd.Series[Any]") -> list[object]:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return list(column.astype("str"))
     return list(_codes(column).tolist())

@@ -199,7 +199,7 @@ def merge_events(sides: Sequence[tuple[str, TimelineEvents]]) -> TimelineEvents:
 def _lay(profile: Profile, sort: _RowSort) -> _LaidEvents:
     all_frames = [(name, _drawn_events(profile, name)) for name in sort.tables]
     frames = [(name, frame) for name, frame in all_frames if len(frame)]
-    rows = [_rows(frame, sort) for _, frame in frames]
+    rows = [_rows_of_sort(frame, sort) for _, frame in frames]
 
     def joined(columns: Iterable[Ints]) -> Ints:
         parts = [column if row is None else column[row] for column, row in zip(columns, rows, strict=True)]
@@ -257,7 +257,7 @@ _Order = Ints | slice
 _ALL: Final = slice(None)
 
 
-def _rows(frame: pd.DataFrame, sort: _RowSort) -> Ints | None:
+def _rows_of_sort(frame: pd.DataFrame, sort: _RowSort) -> Ints | None:
     """Return the rows of a table that belong to this sort; None for all, which avoids a copy."""
     if "style" not in frame:
         return None

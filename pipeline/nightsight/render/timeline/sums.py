@@ -122,13 +122,13 @@ class Sums:
         return columns(
             {
                 "name": self.slots.name,
-                "cell": _steps(cells.slot * self.bins + cells.bin),
+                "cell": _increments(cells.slot * self.bins + cells.bin),
                 "events": cells.count,
                 "time": cells.time,
-                "crossing": _steps(crossings.row * self.bins + edge),
+                "crossing": _increments(crossings.row * self.bins + edge),
                 "slot": crossings.slot,
                 "remainder": crossings.end - self.begin_ns - edge * self.width_ns,
-                "overlap": _steps(overlaps.section * self.bins + overlaps.bin),
+                "overlap": _increments(overlaps.section * self.bins + overlaps.bin),
                 "surplus": overlaps.time,
             }
         )
@@ -163,7 +163,7 @@ def fitting(sums: Sums | None, room: float) -> Sums | None:
     return None
 
 
-def _steps(places: Ints) -> Ints:
+def _increments(places: Ints) -> Ints:
     return np.diff(places, prepend=0)
 
 
