@@ -17,7 +17,7 @@ from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
 from nightsight.results.operators import CPU_OP_SHAPES
 from nightsight.results.program import COMPILATIONS, GRAPH_RECORDED, GRAPH_RECORDED_AGAIN, KERNELS_TUNED
 from nightsight.results.ranks import COLLECTIVES
-from nightsight.results.rules import RULES
+from nightsight.results.rules import RULE, RULES
 from tests.recorded import Recorded
 from tests.reports import advised, gpu_table, result
 from tests.timeline import draw
@@ -57,7 +57,11 @@ def replayed(**changes: Any) -> Result:
 
 def what_if(*rows: dict[str, Any]) -> Result:
     usual = {"caller": "", "time_ns": 1e6, "order": None, "after_ns": None}
-    complete = [{**usual, "gain_ns": row["gain_pct"] and row["gain_pct"] * 1e5, **row} for row in rows]
+    gains = (row["gain_pct"] for row in rows)
+    complete = [
+        {**usual, "gain_ns": gain and gain * 1e5, "counted_pct": gain and gain * RULE[row["rule"]].counts, **row}
+        for row, gain in zip(rows, gains, strict=True)
+    ]
     return result(WHAT_IF.name, pd.DataFrame(complete, columns=WHAT_IF.column_names))
 
 
