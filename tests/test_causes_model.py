@@ -24,6 +24,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.events.window import START_UP, WHOLE, offered_windows
 from nightsight.model.report import Profile
 from nightsight.tables import conform
+from tests.kernel_tables import torch_kernel
 from tests.program import (
     Body,
     Call,
@@ -705,6 +706,46 @@ def test_a_step_of_other_shapes_each_time_cannot_be_one_graph() -> None:
 
 def rules_of(timeline: Timeline) -> dict[str, float]:
     return {gain.remedy.rule: gain.gain_ns for gain in simulate(timeline).gains}
+
+
+@pytest.mark.parametrize("is_torch", [True, False])
+def test_torch_compile_also_launches_the_rest_of_a_model_faster(*, is_torch: bool) -> None:
+    """A step that the host limits: chains of elementwise kernels, others, and an optimizer, which is not compiled."""
+    words = [torch_kernel(word) if is_torch else f"{word}_elementwise_kernel" for word in ("mul", "add", "tanh", "exp")]
+
+    def step(chain: Body, host_us: float) -> Body:
+        others = [part for name in "abcd" for part in (Host(host_us), Kernel(5, name=f"gemm_{name}"))]
+        return within("model", *(*chain, *others) * 4), within("Optimizer.step#Adam.step", *(Host(40), Kernel(5)) * 10)
+
+    chain = [part for word in words for part in (Host(40), Kernel(5, name=word))]
+    timeline = looped((within("step", *step(chain, 40)),))
+    (gain,) = (gain for gain in simulate(timeline).gains if gain.remedy.rule == "fusion")
+    before_us = step_us((within("step", *step(chain, 40)),))
+    fused = (Host(40), Kernel(5))
+    alone_us = before_us - step_us((within("step", *step(fused, 40)),))
+    expected_us = before_us - step_us((within("step", *step((Host(20), Kernel(5)), 20)),))
+    assert gain.gain_ns / 1000 == pytest.approx(expected_us if is_torch else alone_us, rel=0.1)
+    # it counts less than what fusing gains itself
+    assert gain.counted_ns / 1000 == pytest.approx(alone_us + 0.4 * (gain.gain_ns / 1000 - alone_us), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("loading_us", "left_us"),
+    [
+        # two tensors are received, each in 300 µs
+        (8_000, 600),
+        # eight workers need a 16th of a second for each batch
+        (500_000, 62_500 - 1_000),
+    ],
+)
+def test_workers_of_a_data_loader_leave_what_they_cannot_hide(loading_us: float, left_us: float) -> None:
+    def step(loading: float) -> Body:
+        load = within("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", Host(loading))
+        return load, Copy("H", 4), Copy("H", 4), *(Host(100), Kernel(50)) * 10
+
+    timeline = looped((within("step", *step(loading_us)),))
+    gains = [gain for gain in simulate(timeline).gains if gain.remedy.rule == "host_code"]
+    assert max(gain.gain_ns for gain in gains) / 1000 == pytest.approx(loading_us - left_us, rel=0.05)
 
 
 def test_loads_that_get_rare_promise_nothing_for_later_steps() -> None:
