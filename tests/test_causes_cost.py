@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze.causes.cost import fit_factor, timed_ns
+from nightsight.analyze.causes.cost import fit_factor, fit_host_speed, timed_ns
 from nightsight.analyze.causes.simulation import ANALYSES, Simulation, profiler_cost, simulate, what_if
 from nightsight.events.timeline import Timeline, busy_spans
 from nightsight.events.window import chosen_window
@@ -292,6 +292,14 @@ def test_the_cost_that_gives_a_time_is_found_to_a_hundredth() -> None:
     # if it makes no difference, it is the usual one; if it makes none from 2 on, no more than that is taken off
     assert fit_factor(lambda factors: 0 * factors + 7, 3.0) == 1.0
     assert fit_factor(lambda factors: 10 - np.minimum(factors, 2), 5.0) == pytest.approx(2.0)
+
+
+def test_a_step_that_hardly_depends_on_the_host_does_not_show_its_speed() -> None:
+    # all of the difference, all that the host can be faster, and a third of the difference
+    assert fit_host_speed(lambda shares: 100 * (1 - shares), 80.0) == pytest.approx(0.2, abs=0.01)
+    assert fit_host_speed(lambda shares: 100 * (1 - shares), 40.0) == pytest.approx(0.5)
+    assert fit_host_speed(lambda shares: 100 - 2 * shares, 97.0) == 0.0
+    assert fit_host_speed(lambda shares: 100 * (1 - shares), 100.0) == 0.0
 
 
 tracks = st.text(st.sampled_from("LLLCSAE...."), min_size=6, max_size=24)

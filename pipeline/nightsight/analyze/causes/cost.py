@@ -44,6 +44,7 @@ _MOST_SLOWDOWN: Final = 2.0
 # the largest factor that scales the overhead to match the time without the profiler (stored: 1.5 to 6)
 MOST_FACTOR: Final = 3.0
 _FACTORS: Final = 13
+_LEAST_EXPLAINED: Final = 0.5
 # times that differ by less than this share are equal (stored: 0.001 to 0.004)
 _EQUAL: Final = 0.002
 
@@ -182,11 +183,13 @@ def fit_host_speed(lengths: Callable[[Floats], Floats], target_ns: float) -> flo
     """Return by which share of its time host code must be faster so that a step takes `target_ns`; 0 if it need not.
 
     lengths: returns the length of a step for each of several shares. The host can be twice as fast as it was in
-    another run: it is shared, and its clock varies.
+    another run: it is shared, and its clock varies. If that explains less than half of the difference, as for a step
+    that the GPU limits, the speed of the host is unknown.
     """
     shares = np.linspace(0, 1 - 1 / _MOST_SLOWDOWN, _FACTORS)
     step_ns = np.minimum.accumulate(lengths(shares))
-    if not step_ns[0] > (1 + _EQUAL) * target_ns:
+    difference_ns = step_ns[0] - target_ns
+    if difference_ns <= _EQUAL * target_ns or step_ns[0] - step_ns[-1] < _LEAST_EXPLAINED * difference_ns:
         return 0.0
     return float(np.interp(-target_ns, -step_ns, shares))
 
