@@ -804,9 +804,9 @@ RULES: Final = (
             "reads and writes once."
         ),
         remedy=(
-            "Compile the function around them (torch.compile, jax.jit), or write the chain as one kernel (Triton, "
-            "cupy.fuse). Use the library's fused form if it has one (gelu, softmax, layer_norm, "
-            "scaled_dot_product)."
+            "Compile the model or the function around them (torch.compile, jax.jit); torch.compile also launches the "
+            "other kernels with less host code. Or write the chain as one kernel (Triton, cupy.fuse). Use the "
+            "library's fused form if it has one (gelu, softmax, layer_norm, scaled_dot_product)."
         ),
         # torch.compile of healthy training steps gained 10 to 12 % (planted: healthy, matmuls, prefetch)
         worth_pct=13.0,
