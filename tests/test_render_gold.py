@@ -64,6 +64,7 @@ def test_the_page_says_what_it_said(name: str, recorded: Recorded) -> None:
     whole = {
         "facts": view.facts,
         "verdict": view.windows.windows[0].verdict.text,
+        "headline": asdict(view.windows.windows[0].headline),
         "banners": [asdict(banner) for banner in (*view.doubts, *view.notes)],
         "first": [asdict(figure) for figure in view.windows.windows[0].figures],
         "figures": [asdict(figure) for figure in view.figures],

@@ -1,4 +1,4 @@
-"""Build the first screen for each selectable window: the verdict, where the time went, the first causes."""
+"""Build the first screen for each selectable window: the headline, where the time went, the first causes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,9 +8,10 @@ from nightsight.events.kernel_labels import KernelLabels
 from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
 from nightsight.model.report import Report, View
 from nightsight.render.figure.shares import Wholes, wholes
-from nightsight.render.page.figures import Figure, first_figures, window_figures
+from nightsight.render.page.figures import Figure, first_figures
 from nightsight.render.page.findings import Advice, without_simulation
 from nightsight.render.page.findings import advice as advice_of
+from nightsight.render.page.headline import Headline, headline, headline_on
 from nightsight.render.summary import Numbers
 from nightsight.render.verdict import Verdict, start_up, verdict, verdict_on
 from nightsight.results.gpu_time import TIME_SPLIT
@@ -32,14 +33,16 @@ _MOST_PCT: Final = 50.0
 
 @dataclass(frozen=True)
 class Choice:
-    """One window: its label, how it was chosen, the verdict on it, its figures, where its time went, and advice.
+    """One window: its label, how it was chosen, its headline, figures, where its time went, and advice.
 
-    simulation: how well the simulation behind the gains matches the measurement; "" if it matches exactly.
+    verdict: in full, as on a terminal. figures: none if the split shows the same. simulation: how well the simulation
+    behind the gains matches the measurement; "" if it matches exactly.
     """
 
     label: str
     sentence: str
     verdict: Verdict
+    headline: Headline
     figures: tuple[Figure, ...]
     wholes: Wholes
     advice: tuple[Advice, ...]
@@ -63,8 +66,10 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Ke
     splits = wholes(report.rows(TIME_SPLIT), report.called)
     # without work on a GPU there is no choice to explain
     sentence = prose(chosen.sentence, _SENTENCE) if chosen and splits else ""
-    figures, label = first_figures(run, report), _label(chosen) if chosen else ""
-    first = Choice(label, sentence, verdict(report, run), figures, splits, *without_simulation(advice))
+    figures, label = () if splits else first_figures(run, report), _label(chosen) if chosen else ""
+    outcome = verdict(report, run)
+    above = headline(outcome, report, run)
+    first = Choice(label, sentence, outcome, above, figures, splits, *without_simulation(advice))
     before = start_up(report)
     other_choices = _other_choices(report, run, labels, label)
     return Choices((first, *other_choices), prose(before.sentence, _SENTENCE) if before else "")
@@ -79,12 +84,14 @@ def _other_choices(report: Report, run: Numbers, labels: KernelLabels, chosen: s
             sentence = "" if view.name == START_UP else prose(view.sentence, _SENTENCE)
             stay = f"The sections below still show *{chosen}*."
             answer = verdict_on(view, run)
-            answer = replace(answer, first=_of_start_up(view, report) or answer.first)
+            if of_start_up := _of_start_up(view, report):
+                answer = replace(answer, first=of_start_up, advice=None)
             yield Choice(
                 _label(view),
                 f"{sentence} {stay}".strip(),
                 answer,
-                window_figures(view, run),
+                headline_on(answer),
+                (),
                 wholes(view.split, report.called),
                 *without_simulation(items),
             )
