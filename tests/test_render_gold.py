@@ -65,6 +65,7 @@ def test_the_page_says_what_it_said(name: str, recorded: Recorded) -> None:
         "facts": view.facts,
         "verdict": view.windows.windows[0].verdict.text,
         "headline": asdict(view.windows.windows[0].headline),
+        "ladder": [rung.summary for rung in ladder.rungs] if (ladder := view.windows.windows[0].ladder) else [],
         "banners": [asdict(banner) for banner in (*view.doubts, *view.notes)],
         "first": [asdict(figure) for figure in view.windows.windows[0].figures],
         "figures": [asdict(figure) for figure in view.figures],

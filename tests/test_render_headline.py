@@ -17,7 +17,6 @@ from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.rules import RULES
 from tests.reports import gpu_table, result, small_report
 
-
 SPLIT = {COMPUTE: 80.0, HOST: 20.0}
 
 

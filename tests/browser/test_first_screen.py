@@ -54,10 +54,10 @@ def test_the_answer_is_in_the_first_720_pixels(name: str, said: str, browser: An
     assert page.locator(".headline:visible").inner_text().startswith(said)
     parts = [
         part
-        for part in (".headline", "#verdict .banners", ".figures.first", ".split", ".causes")
+        for part in (".headline", ".ladder", "#verdict .banners", ".figures.first", ".split", ".causes")
         if page.locator(part).count()
     ]
-    assert (".figures.first" in parts) == (name in ("cpu", "replays"))
+    assert (".figures.first" in parts) == (".ladder" not in parts) == (name in ("cpu", "replays"))
     assert "#verdict .banners" in parts or name != "grid"
     assert {part: low for part in parts if (low := page.evaluate(LOW, part)) > 720} == {}
     page.close()
@@ -116,10 +116,32 @@ def test_the_answer_follows_the_window(browser: Any, files: dict[str, Path]) -> 
     page.close()
 
 
+def test_the_ladder_is_that_of_the_window_of_the_report_and_fits_all_widths(
+    browser: Any, files: dict[str, Path]
+) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto(files["train"].as_uri())
+    bars, texts = page.locator(".rungs svg[role]"), page.locator(".rungs .fix")
+    for width in (320, 390, 700, 1280, 1920):
+        page.set_viewport_size({"width": width, "height": 720})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        boxes = [(bar.bounding_box(), text.bounding_box()) for bar, text in zip(bars.all(), texts.all(), strict=True)]
+        assert len(boxes) == 5
+        assert all(bar["width"] >= 200 and bar["height"] >= 15 for bar, _ in boxes)
+        # the text is beside its bar, or above it
+        for bar, text in boxes:
+            assert text["x"] >= bar["x"] + bar["width"] or text["y"] + text["height"] <= bar["y"] + 1
+    page.get_by_role("button", name="Whole", exact=True).click()
+    assert not page.locator(".ladder").is_visible()
+    page.emulate_media(media="print")
+    assert page.locator(".ladder").is_visible()
+    page.close()
+
+
 def test_a_cause_leads_to_what_to_do_about_it(browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 720})
     page.goto(files["train"].as_uri())
-    page.locator(".causes a").first.click()
+    page.locator(".rungs a").nth(1).click()
     target = page.locator("#advice-0-2")
     wait_until(page, lambda: 0 <= target.bounding_box()["y"] < 300)
     assert "Copies use pageable memory" in target.inner_text()

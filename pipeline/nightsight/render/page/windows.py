@@ -7,15 +7,18 @@ from typing import Final
 from nightsight.events.kernel_labels import KernelLabels
 from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
 from nightsight.model.report import Report, View
+from nightsight.render.figure.ladder import Ladder, ladder
 from nightsight.render.figure.shares import Wholes, wholes
+from nightsight.render.fixes import Fix, fixes_of
 from nightsight.render.page.figures import Figure, first_figures
 from nightsight.render.page.findings import Advice, without_simulation
 from nightsight.render.page.findings import advice as advice_of
 from nightsight.render.page.headline import Headline, headline, headline_on
 from nightsight.render.summary import Numbers
 from nightsight.render.verdict import Verdict, start_up, verdict, verdict_on
+from nightsight.results.causes import FIX_LADDER, WHAT_IF
 from nightsight.results.gpu_time import TIME_SPLIT
-from nightsight.texts import excerpt, prose
+from nightsight.texts import excerpt, printable, prose
 from nightsight.units import format_value
 
 _LABELS: Final = {
@@ -36,7 +39,7 @@ class Choice:
     """One window: its label, how it was chosen, its headline, figures, where its time went, and advice.
 
     verdict: in full, as on a terminal. figures: none if the split shows the same. simulation: how well the simulation
-    behind the gains matches the measurement; "" if it matches exactly.
+    behind the gains matches the measurement; "" if it matches exactly. ladder: a step after each fix, if simulated.
     """
 
     label: str
@@ -47,6 +50,7 @@ class Choice:
     wholes: Wholes
     advice: tuple[Advice, ...]
     simulation: str = ""
+    ladder: Ladder | None = None
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,26 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Ke
     figures, label = () if splits else first_figures(run, report), _label(chosen) if chosen else ""
     outcome = verdict(report, run)
     above = headline(outcome, report, run)
-    first = Choice(label, sentence, outcome, above, figures, splits, *without_simulation(advice))
+    items, simulation = without_simulation(advice)
+    first = Choice(label, sentence, outcome, above, figures, splits, items, simulation, _ladder(report))
     before = start_up(report)
     other_choices = _other_choices(report, run, labels, label)
     return Choices((first, *other_choices), prose(before.sentence, _SENTENCE) if before else "")
+
+
+def _ladder(report: Report) -> Ladder | None:
+    """Return the ladder of the fixes if the advice contains any of them."""
+    advised, fixes = [finding for finding in report.findings if finding.severity == "advice"], fixes_of(report)
+    if fixes is None or not any(fix.is_of(finding) for fix in fixes.sequence for finding in advised):
+        return None
+
+    def described(fix: Fix) -> tuple[str, str]:
+        for number, finding in enumerate(advised, start=1):
+            if fix.is_of(finding):
+                return f"advice-0-{number}", printable(finding.proof) if finding.proof else ""
+        return WHAT_IF.name, ""
+
+    return ladder(report.rows(FIX_LADDER), fixes, described)
 
 
 def _other_choices(report: Report, run: Numbers, labels: KernelLabels, chosen: str) -> Iterator[Choice]:
