@@ -45,9 +45,7 @@ def analyze_profile(
     if form.has_windows and profile.rows < MANY_ROWS:
         # before this process is copied: both need it
         offered_windows(profile)
-        in_fork = compute_in_fork(
-            partial(_other_results, timeline), lambda: tuple(_other_views(timeline)), *ahead
-        )
+        in_fork = compute_in_fork(partial(_other_results, timeline), lambda: tuple(_other_views(timeline)), *ahead)
     prepared = in_fork[2:] or [background(compute, rows=profile.rows) for compute in ahead]
     report = build_report(profile, title, capture=capture, findings=findings, is_whole=form.has_windows and not in_fork)
     if in_fork:
