@@ -47,6 +47,7 @@ from tests.program import (
     within,
 )
 from tests.properties import examples
+from tests.recorded import Recorded
 from tests.timeline import draw
 
 STEPS = 10
@@ -312,6 +313,13 @@ def test_each_bar_of_the_ladder_has_what_the_gpu_does_and_waits_for(
     sums, devices = split.groupby("category")["time_ns"].sum(), split["device"].nunique()
     in_capture = noticeable({str(name): float(time) / (1000 * STEPS * devices) for name, time in sums.items()})
     assert noticeable(first) == pytest.approx(in_capture, rel=0.02, abs=1.5)
+
+
+@pytest.mark.parametrize("name", ["train", "ddp2", "graph"])
+def test_the_ladder_of_a_recorded_program_adds_up(name: str, recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile(name))
+    assert_ladder_adds_up(timeline)
+    assert fix_ladder(timeline).frame["order"].max() >= (name != "graph")
 
 
 def noticeable(parts: Mapping[str, float]) -> dict[str, float]:

@@ -64,15 +64,13 @@ def _replayed(model: Model, replay: Replay) -> _Replayed:
     begin, end, _ = (float(value) for value in model.measured_span(replay.times))
     times = np.rint(np.append(replay.times, 0.0)).astype(np.int64)
     call_start, call_end = times[event[:count:2]], times[event[1:count:2]]
-    # calls outside of the stretch cause nothing
-    is_call = model.has(CALL) & (event[:count:2] >= 0)
+    # a process has calls of each cause, though maybe none that is replayed and takes any time
+    takes_time = model.has(CALL) & (event[:count:2] >= 0) & (call_end > call_start)
     rows = {
-        (process, cause): of_process[of_cause]
-        for process, of_process in positions(np.where(is_call, calls.process, -1)).items()
-        if process >= 0
-        for cause, of_cause in positions(calls.cause[of_process]).items()
+        (process, cause): of_process[takes_time[of_process] & (calls.cause[of_process] == cause)]
+        for process, of_process in positions(calls.process).items()
+        for cause in range(len(IDLE))
     }
-    rows |= {(process, 0): rows.get((process, 0), _NONE) for process, _ in list(rows)}
     causes = (calls.cause.astype(np.int8), calls.name, calls.names)
     own_calls = CauseCalls(call_start, call_end, calls.process, calls.thread, *causes, rows)
     ends = times[event[count : count + len(work)]]

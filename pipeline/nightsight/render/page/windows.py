@@ -38,8 +38,9 @@ _MOST_PCT: Final = 50.0
 class Choice:
     """One window: its label, how it was chosen, its headline, figures, where its time went, and advice.
 
-    verdict: in full, as on a terminal. figures: none if the split shows the same. simulation: how well the simulation
-    behind the gains matches the measurement; "" if it matches exactly. ladder: a step after each fix, if simulated.
+    verdict: in full, as on a terminal. figures: without GPU work, which the split shows. simulation: how well the
+    simulation behind the gains matches the measurement; "" if it matches exactly. ladder: a step after each fix, if
+    simulated.
     """
 
     label: str
@@ -70,7 +71,8 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Ke
     splits = wholes(report.rows(TIME_SPLIT), report.called)
     # without work on a GPU there is no choice to explain
     sentence = prose(chosen.sentence, _SENTENCE) if chosen and splits else ""
-    figures, label = () if splits else first_figures(run, report), _label(chosen) if chosen else ""
+    figures = () if run.busy_pct_by_device else first_figures(run, report)
+    label = _label(chosen) if chosen else ""
     outcome = verdict(report, run)
     above = headline(outcome, report, run)
     items, simulation = without_simulation(advice)
