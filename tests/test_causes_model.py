@@ -4,7 +4,7 @@ The programs are simulated (tests/program.py). What a remedy gains is compared w
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,8 @@ from nightsight.analyze.causes.model import BYPASS, MEET, PASS, SKIP, STREAM, bu
 from nightsight.analyze.causes.path import critical_path, path_table
 from nightsight.analyze.causes.remedies import Remedy, graph_launch, host_code
 from nightsight.analyze.causes.scene import Scene
-from nightsight.analyze.causes.simulation import simulate, what_if
+from nightsight.analyze.causes.simulation import fix_ladder, simulate, what_if
+from nightsight.analyze.split import time_split
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import START_UP, WHOLE, offered_windows
 from nightsight.model.report import Profile
@@ -47,6 +48,7 @@ from tests.program import (
     within,
 )
 from tests.properties import examples
+from tests.recorded import Recorded
 from tests.timeline import draw
 
 STEPS = 10
@@ -103,6 +105,7 @@ def test_any_program_is_replayed_as_it_was_and_its_path_adds_up(program: tuple[T
     )
     assert all(0 <= gain.gain_ns <= simulation.unprofiled_ns + 1 for gain in simulation.gains)
     assert_adds_up(timeline)
+    assert_ladder_adds_up(timeline)
 
 
 @given(programs)
@@ -123,6 +126,28 @@ def assert_adds_up(timeline: Timeline) -> None:
     if window.length_ns:
         assert (pieces.end[0], pieces.start[-1]) == (window.end_ns, window.start_ns)
     assert path_table(timeline).frame["time_ns"].sum() == window.length_ns
+
+
+def ladder_us(timeline: Timeline) -> list[dict[str, float]]:
+    """Return the parts of a step now and after each fix, in µs."""
+    rows = fix_ladder(timeline).frame
+    parts: list[dict[str, float]] = [{} for _ in range(int(rows["order"].max()) + 1)]
+    for row in rows.to_dict("records"):
+        parts[row["order"]][row["category"]] = row["time_ns"] / 1000
+    return parts
+
+
+def assert_ladder_adds_up(timeline: Timeline) -> None:
+    """The parts of each bar add up to the step, now and after each fix, and no bar is longer than the one above."""
+    found, rows = simulate(timeline), fix_ladder(timeline).frame
+    if not found.is_trusted:
+        assert rows.empty
+        return
+    assert (rows["time_ns"] >= 0).all()
+    after_ns = {gain.order: gain.after_ns for gain in found.gains if gain.order}
+    lengths = [found.unprofiled_ns, *(after_ns[order] for order in range(1, len(after_ns) + 1))]
+    assert rows.groupby("order")["time_ns"].sum().tolist() == pytest.approx(lengths, rel=1e-6, abs=1)
+    assert lengths == sorted(lengths, reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +274,61 @@ def passes(count: int, *, of_each: bool, bucket: Body = HIDDEN) -> tuple[Thread,
     return ranks(*[((reduced if of_each else alone) * (count - 1) + (*reduced, UPDATE))] * 2)
 
 
+@pytest.mark.parametrize(
+    ("program", "now", "then"),
+    [
+        # host code is gone, and with it the wait that it makes the next launch come after
+        (
+            [(within("load", Host(300)), Kernel(100), Sync())],
+            {"compute": 100, "host code": 300, "launch": 8, "synchronizing call": 4},
+            {"compute": 100, "launch": 8, "synchronizing call": 4},
+        ),
+        # the copy leaves the stream: it takes as long, behind the kernel
+        (
+            [(LOADED, Kernel(300))],
+            {"compute": 300, "copies and sets": BATCH / 25_000, "dependency": 2},
+            {"compute": 300},
+        ),
+        # of two GPUs, one waits in a collective until the other one has computed
+        (
+            ranks((Kernel(200), Reduce(50)), (Kernel(300), Reduce(50))),
+            {"compute": 250, "communication": 100, "dependency": 2},
+            {"compute": 250, "communication": 50, "dependency": 2},
+        ),
+        # kernels wait for their launches; in a graph, they follow one another
+        (
+            [(Kernel(3), Host(6)) * 40],
+            {"compute": 120, "launch": 280},
+            {"compute": 120, "dependency": 12},
+        ),
+    ],
+)
+def test_each_bar_of_the_ladder_has_what_the_gpu_does_and_waits_for(
+    program: list[Thread | Body], now: dict[str, float], then: dict[str, float]
+) -> None:
+    timeline = looped(*program)
+    assert_ladder_adds_up(timeline)
+    first, second, *_ = ladder_us(timeline)
+    assert noticeable(first) == pytest.approx(now, rel=0.02, abs=1.5)
+    assert noticeable(second) == pytest.approx(then, rel=0.02, abs=1.5)
+    # as in the capture, where a step of each GPU is measured from its first to its last operation
+    split = time_split(timeline).frame
+    sums, devices = split.groupby("category")["time_ns"].sum(), split["device"].nunique()
+    in_capture = noticeable({str(name): float(time) / (1000 * STEPS * devices) for name, time in sums.items()})
+    assert noticeable(first) == pytest.approx(in_capture, rel=0.02, abs=1.5)
+
+
+@pytest.mark.parametrize("name", ["train", "ddp2", "graph"])
+def test_the_ladder_of_a_recorded_program_adds_up(name: str, recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile(name))
+    assert_ladder_adds_up(timeline)
+    assert fix_ladder(timeline).frame["order"].max() >= (name != "graph")
+
+
+def noticeable(parts: Mapping[str, float]) -> dict[str, float]:
+    return {name: us for name, us in parts.items() if us >= 1.5}
+
+
 # the remedy that must be the best, its place, the program, and the same without its fault
 PLANTED = [
     ("host_code", "step / load", [(within("load", Host(300)), Kernel(100), Sync())], [(Kernel(100), Sync())]),
@@ -346,6 +426,7 @@ def test_the_best_remedy_is_that_of_the_fault_and_gains_what_it_costs(
     assert simulate(timeline).unprofiled_ns == pytest.approx(1000 * step, rel=0.01)
     assert best["gain_ns"] == pytest.approx(1000 * (step - step_us(*mended)), rel=0.05)
     assert best["gain_pct"] == pytest.approx(100 * best["gain_ns"] / (1000 * step), rel=0.01)
+    assert_ladder_adds_up(timeline)
 
 
 # a kernel, then copies of which some are taken off its stream: what stays keeps its order
@@ -717,7 +798,7 @@ def test_torch_compile_also_launches_the_rest_of_a_model_faster(*, is_torch: boo
         others = [part for name in "abcd" for part in (Host(host_us), Kernel(5, name=f"gemm_{name}"))]
         return within("model", *(*chain, *others) * 4), within("Optimizer.step#Adam.step", *(Host(40), Kernel(5)) * 10)
 
-    chain = [part for word in words for part in (Host(40), Kernel(5, name=word))]
+    chain = tuple(part for word in words for part in (Host(40), Kernel(5, name=word)))
     timeline = looped((within("step", *step(chain, 40)),))
     (gain,) = (gain for gain in simulate(timeline).gains if gain.remedy.rule == "fusion")
     before_us = step_us((within("step", *step(chain, 40)),))

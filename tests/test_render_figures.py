@@ -6,7 +6,7 @@ import pytest
 
 from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import Benchmark, Capture, Report, View
-from nightsight.render.page.figures import first_figures, key_figures, window_figures
+from nightsight.render.page.figures import first_figures, key_figures
 from nightsight.render.page.windows import choices
 from nightsight.render.summary import Numbers, benchmark_doubts, numbers
 from nightsight.workflows.analysis import build_report
@@ -147,43 +147,6 @@ def test_a_benchmark_without_times_has_no_figures(step_ns: tuple[float, ...]) ->
     assert figures_of(small_report(results=(), benchmark=Benchmark(step_ns, 20))) == {}
 
 
-def first_notes(report: Report) -> dict[str, str]:
-    return {figure.label: figure.note for figure in first_figures(numbers(report), report)}
-
-
-def test_the_window_of_a_step_is_not_called_the_sum_of_the_steps() -> None:
-    times = {"med_ns": [8e6], "min_ns": [7e6], "max_ns": [9.5e6]}
-    steps = pd.DataFrame({"category": ["whole step"], **times, "steps": [4]})
-    results = (result("gpu_time", gpu_table(25.0)), result("step_split", steps))
-    report = small_report(results=results, benchmark=None)
-    assert first_notes(report)["Step, profiled"] == "median of 4 steps, 7.000 to 9.500 ms, window 1.000 s"
-
-
-@pytest.mark.parametrize(
-    ("busy", "note"),
-    [
-        ((25.0,), "of the window, idle 750.0 ms"),
-        ((99.61, 99.62), "on each of 2 GPUs, of the window"),
-        ((20.0, 40.0), "mean of 2 GPUs, 20.0 % to 40.0 %"),
-    ],
-)
-def test_how_busy_gpus_were_is_reported_once(busy: tuple[float, ...], note: str) -> None:
-    assert first_notes(with_gpu_time(*busy))["GPU busy"] == note
-
-
-def test_another_window_has_the_figures_that_its_split_tells() -> None:
-    times = {"device": 0, "category": ["compute", "host code", "launch"], "time_ns": [40, 50, 10]}
-    frame = pd.DataFrame({**times, "group": ["busy", "idle", "idle"]})
-    shown = window_figures(View("start-up", 1_000, 1_100, "", split=frame), Numbers(ranks=64))
-    assert [(figure.label, figure.value, figure.note) for figure in shown] == [
-        ("Window", "100 ns", ""),
-        ("GPU busy", "40.0 %", "of the window, idle 60 ns"),
-        ("Largest wait", "50.0 %", "of the window: host code"),
-        ("Next largest wait", "10.0 %", "of the window: launch"),
-    ]
-    assert window_figures(View("whole", 0, 100, ""), Numbers()) == ()
-
-
 @pytest.mark.parametrize(("end_ns", "is_start_up"), [(1_900, True), (2_100, False)])
 def test_of_a_window_that_is_mostly_the_start_up_this_is_reported(end_ns: int, *, is_start_up: bool) -> None:
     frame = pd.DataFrame({"device": 0, "category": ["host code"], "time_ns": [40], "group": ["idle"]})
@@ -191,8 +154,8 @@ def test_of_a_window_that_is_mostly_the_start_up_this_is_reported(end_ns: int, *
     others = (View(name, 0, end, "", split=frame) for name, end in (("whole", end_ns), ("start-up", 1_000)))
     report = replace(small_report(), windows=(chosen, *others))
     _, whole, start_up = choices(report, numbers(report), (), KernelLabels()).windows
-    assert ("is the start-up, a one-time cost." in whole.verdict.first) == is_start_up
-    assert start_up.verdict.first == "One-time cost."
+    assert ("is the start-up, a one-time cost." in whole.headline.more) == is_start_up
+    assert start_up.headline.more == "One-time cost."
 
 
 @pytest.mark.parametrize(
@@ -264,18 +227,3 @@ def test_key_figures_without_a_gpu_are_of_the_cpu() -> None:
         "Top operator": ("75.0 %", "of operator time: mm"),
         "Step, profiled": ("2.500 µs", "median of 2 steps"),
     }
-
-
-@pytest.mark.parametrize(
-    ("times", "label", "note"),
-    [
-        ((35.0, 20.0, 45.0), "Largest kernel", "45.0 %: of kernel time: gemm f32 nn 128x64"),
-        ((35.0, 10.0, 55.0), "Largest kernel family", "55.0 %: of kernel time: matrix products"),
-    ],
-)
-def test_kernels_of_no_known_family_are_not_called_other(times: tuple[float, ...], label: str, note: str) -> None:
-    names = ["mine", "yours", "ampere_sgemm_128x64_nn"]
-    kernels = pd.DataFrame({"name": names, "total_ns": times, "time_pct": times})
-    report = small_report(results=(result("gpu_time", gpu_table(25.0)), result("cuda_gpu_kern_sum", kernels)))
-    (shown,) = (one for one in first_figures(numbers(report), report) if one.label.startswith("Largest kernel"))
-    assert (shown.label, f"{shown.value}: {shown.note}") == (label, note)

@@ -64,6 +64,8 @@ def test_the_texts_of_the_page_are_unchanged(name: str, recorded: Recorded) -> N
     whole = {
         "facts": view.facts,
         "verdict": view.windows.windows[0].verdict.text,
+        "headline": asdict(view.windows.windows[0].headline),
+        "ladder": [rung.summary for rung in ladder.rungs] if (ladder := view.windows.windows[0].ladder) else [],
         "banners": [asdict(banner) for banner in (*view.doubts, *view.notes)],
         "first": [asdict(figure) for figure in view.windows.windows[0].figures],
         "figures": [asdict(figure) for figure in view.figures],

@@ -1,5 +1,6 @@
 """Marks and what is around them: each is drawn where it is, and whatever texts there are stay texts."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,7 @@ from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.bars import Bar, BarChart, Group, Strip
 from nightsight.render.figure.boxes import Box, Boxes, Tree
 from nightsight.render.figure.heat import Heat, HeatRow
+from nightsight.render.figure.ladder import Ladder, Rung, RungPart
 from nightsight.render.figure.plot import (
     GRID,
     MIX_COLORS,
@@ -108,6 +110,7 @@ def pictures() -> list[Picture]:
     bars = (Bar(NASTY, (Rect("a"),), NASTY, NASTY, NASTY), Bar(NASTY, (Rect("a"),), parts=(LegendEntry(NASTY, "a"),)))
     box = Box(0, 0, 9, "a", NASTY, NASTY, NASTY, is_idle=True, level=1, rows="1", path=NASTY)
     whole = pd.DataFrame({"device": [0, 1], "group": ["busy", "idle"], "category": NASTY, "time_ns": 5})
+    rung = Rung(NASTY, NASTY, NASTY, (RungPart(NASTY, "a", is_idle=True, x=0, width=9, time=NASTY),), NASTY, "a", NASTY)
     numbers: dict[str, Any] = {"longest": 1, "steps": 1, "size": 1, "first": 0}
     return [
         Panels(**around, plots=(plot, plot)),
@@ -117,6 +120,7 @@ def pictures() -> list[Picture]:
         Boxes(**around, kind="a", trees=(Tree(NASTY, (box,), 1, NASTY, NASTY),)),
         Heat(**around, rows=(HeatRow(NASTY, ("", "M0 0"), NASTY, "00"),), numbers=ticks, summary=NASTY, **numbers),
         wholes(whole, lambda _: NASTY),
+        Ladder(**around, rungs=(rung, replace(rung, anchor=""))),
     ]
 
 
@@ -125,7 +129,7 @@ def test_whatever_stands_in_a_picture_stays_text(picture: Picture) -> None:
     parsed = outline("strip" if isinstance(picture, Strip) else "drawn", picture)
     assert parsed.open == []
     assert {tag for tag, _ in parsed.elements} <= {
-        *("figure", "figcaption", "div", "p", "span", "bdi", "strong", "ul", "li", "wbr"),
+        *("figure", "figcaption", "div", "p", "span", "bdi", "strong", "ul", "ol", "li", "a", "wbr"),
         *("svg", "g", "rect", "line", "path", "text", "tspan", "title"),
     }
     assert not {name for _, attributes in parsed.elements for name in attributes if name.startswith("on")}

@@ -4,7 +4,7 @@ Categories take their time from the window one after the other, each only what e
 to exactly the window.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -41,7 +41,7 @@ from nightsight.tables import NULLABLE, compact, positions
 from nightsight.units import format_value
 
 # on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts need a few times as long
-_LATENCY_NS: Final = 10_000
+LATENCY_NS: Final = 10_000
 # to compare the clocks of two GPUs: fewer launches prove nothing, and latency also depends on the place in the machine
 _LEAST_LAUNCHES: Final = 10
 _LEAST_OFFSET_NS: Final = 2_000
@@ -64,14 +64,14 @@ class CauseCalls(NamedTuple):
     rows: dict[tuple[int, int], Ints]
 
 
-class _Kinds(NamedTuple):
+class Kinds(NamedTuple):
     """For every operation its category, as a position in BUSY, and its process."""
 
     kind: Ints
     process: Ints
 
 
-class _Gaps(NamedTuple):
+class Gaps(NamedTuple):
     """Idle pieces of a device, each with the operation that ends it, and its call.
 
     Without such a call (-1), the call has length 0 at the end of the piece and thread -1; `is_lost` says that it was
@@ -192,12 +192,12 @@ def device_splits(timeline: Timeline) -> dict[int, Split]:
 
 
 def _split_device(timeline: Timeline, device: int) -> Split:
-    calls, kinds, steps = causing_calls(timeline), _kinds(timeline), device_steps(timeline, device)
+    calls, kinds, steps = causing_calls(timeline), operation_kinds(timeline), device_steps(timeline, device)
     parts, idle = _split_busy(timeline, kinds, steps, device=device)
     gaps = _find_gaps(timeline, kinds, calls, device=device, idle=idle)
     layers = []
     # one layer after the other: all of them take much memory
-    for category, spans, by_function in _cause_layers(timeline, gaps, calls, device=device):
+    for category, spans, by_function in cause_layers(gaps, calls, *_outside_calls(timeline, device)):
         parts.append(SplitPart(category, length(spans), 0, by_function, covered(spans, *steps)))
         layers.append((category, spans))
     return Split(list(_merge_parts(parts)), steps, _as_waits(gaps, layers))
@@ -218,12 +218,12 @@ def _split_pieces(timeline: Timeline, device: int) -> Split:
 def find_waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
     """Return the cause of each instant of the idle pieces of a device."""
     calls = causing_calls(timeline)
-    gaps = _find_gaps(timeline, _kinds(timeline), calls, device=device, idle=idle)
-    layers = _cause_layers(timeline, gaps, calls, device=device)
+    gaps = _find_gaps(timeline, operation_kinds(timeline), calls, device=device, idle=idle)
+    layers = cause_layers(gaps, calls, *_outside_calls(timeline, device))
     return _as_waits(gaps, [(category, spans) for category, spans, _ in layers])
 
 
-def _as_waits(gaps: _Gaps, layers: Sequence[tuple[str, Spans]]) -> Waits:
+def _as_waits(gaps: Gaps, layers: Sequence[tuple[str, Spans]]) -> Waits:
     start, end = (np.concatenate([_NONE, *(spans[side] for _, spans in layers)]) for side in (0, 1))
     causes, counts = [IDLE.index(category) for category, _ in layers], [len(spans[0]) for _, spans in layers]
     cause = np.repeat(np.array(causes, dtype=np.int8), counts)
@@ -267,7 +267,7 @@ def activities(profile: Profile) -> dict[int, Activity]:
 
 
 def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Activity:
-    operations, kind, of_device = timeline.operations, _kinds(timeline).kind, by_device(timeline)[device]
+    operations, kind, of_device = timeline.operations, operation_kinds(timeline).kind, by_device(timeline)[device]
     unassigned: Spans = (np.array([bounds[0]]), np.array([bounds[1]]))
     pieces = []
     for position in range(len(BUSY)):
@@ -315,7 +315,7 @@ def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
         return {}
     for device in devices:
         idle = without(window, busy_spans(timeline)[int(device)])
-        kinds, calls = _kinds(timeline), causing_calls(timeline)
+        kinds, calls = operation_kinds(timeline), causing_calls(timeline)
         endings = _end_operations(timeline, kinds, calls, device=device, idle=idle)
         # if the GPU was already idle when the call began, its work waited for nothing: this is pure latency
         is_pure = endings.is_launch & (endings.call_start >= endings.start)
@@ -327,11 +327,6 @@ def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
     is_apart = (np.abs(middle[:, None] - middle) > np.maximum(spread[:, None], spread)).any(axis=1)
     numbers = (column[is_apart].tolist() for column in (device, middle, high))
     return {int(one): Latency(median, most) for one, median, most in zip(*numbers, strict=True)}
-
-
-def busy_categories(timeline: Timeline) -> Ints:
-    """Return the category of every operation, as a position in BUSY."""
-    return _kinds(timeline).kind
 
 
 @of_capture
@@ -350,11 +345,12 @@ def causing_calls(timeline: Timeline) -> CauseCalls:
 
 
 @of_capture
-def _kinds(timeline: Timeline) -> _Kinds:
-    return _Kinds(operation_categories(timeline.profile), operation_column(timeline, "process"))
+def operation_kinds(timeline: Timeline) -> Kinds:
+    """Return the category and the process of every operation."""
+    return Kinds(operation_categories(timeline.profile), operation_column(timeline, "process"))
 
 
-def _split_busy(timeline: Timeline, kinds: _Kinds, steps: Spans, *, device: int) -> tuple[list[SplitPart], Spans]:
+def _split_busy(timeline: Timeline, kinds: Kinds, steps: Spans, *, device: int) -> tuple[list[SplitPart], Spans]:
     """Return the busy parts of the window, and the spans in which nothing ran."""
     operations, window = timeline.operations, timeline.window
     bounds = (window.start_ns, window.end_ns)
@@ -372,7 +368,7 @@ def _split_busy(timeline: Timeline, kinds: _Kinds, steps: Spans, *, device: int)
     return parts, unassigned
 
 
-def _find_gaps(timeline: Timeline, kinds: _Kinds, calls: CauseCalls, *, device: int, idle: Spans) -> _Gaps:
+def _find_gaps(timeline: Timeline, kinds: Kinds, calls: CauseCalls, *, device: int, idle: Spans) -> Gaps:
     """Find the operation that ends each idle piece; `late` allows for the offset of the device's clock."""
     endings, offset = _end_operations(timeline, kinds, calls, device=device, idle=idle), _offset_clocks(timeline)
     if device not in offset:
@@ -381,7 +377,7 @@ def _find_gaps(timeline: Timeline, kinds: _Kinds, calls: CauseCalls, *, device: 
     return endings._replace(late=np.maximum(endings.call_end, latest))
 
 
-def _end_operations(timeline: Timeline, kinds: _Kinds, calls: CauseCalls, *, device: int, idle: Spans) -> _Gaps:
+def _end_operations(timeline: Timeline, kinds: Kinds, calls: CauseCalls, *, device: int, idle: Spans) -> Gaps:
     """Find the operation that ends each idle piece: the next to start, even if after the window."""
     operations, (start, end), of_device = timeline.operations, idle, _in_order(timeline)[device]
     following = np.searchsorted(operations.start[of_device], end, side="left")
@@ -389,7 +385,7 @@ def _end_operations(timeline: Timeline, kinds: _Kinds, calls: CauseCalls, *, dev
     ending = of_device[np.minimum(following, len(of_device) - 1)]
     call = np.where(ends, operations.call[ending], -1)
     call_end = _look_up(calls.end, call, end)
-    return _Gaps(
+    return Gaps(
         start,
         end,
         kinds.process[ending],
@@ -401,7 +397,7 @@ def _end_operations(timeline: Timeline, kinds: _Kinds, calls: CauseCalls, *, dev
         _look_up(calls.name, call, 0),
         ends & (call < 0) & timeline.is_launched[ending],
         (call >= 0) & (operations.start[ending] == end) & ~operations.of("memory_ops")[ending],
-        call_end + _LATENCY_NS,
+        call_end + LATENCY_NS,
     )
 
 
@@ -426,24 +422,29 @@ def _look_up(values: Ints, call: Ints, default: Ints | int) -> Ints:
     return result
 
 
-def _cause_layers(
-    timeline: Timeline, gaps: _Gaps, calls: CauseCalls, *, device: int
+def _outside_calls(timeline: Timeline, device: int) -> tuple[Spans, Mapping[int, Spans]]:
+    """Return when the activity of a device is unknown, and the graph captures of each process."""
+    hidden = unseen(timeline.profile).get(device)
+    return _NO_SPANS if hidden is None else hidden.spans, graph_captures(timeline.profile)
+
+
+def cause_layers(
+    gaps: Gaps, calls: CauseCalls, hidden: Spans, captures: Mapping[int, Spans]
 ) -> Iterator[tuple[str, Spans, Ints]]:
     """Assign the idle pieces to one category after the other: yield category, spans, and its time by function in ns.
 
     Only calls of the process whose operation ends a piece can explain that piece. Functions that run at the same time
-    can add up to more than the spans.
+    can add up to more than the spans. hidden: when the activity of the device is unknown. captures: by process.
     """
-    hidden = unseen(timeline.profile).get(device)
     for process, own in positions(gaps.process).items():
-        of_process = gaps if len(own) == len(gaps.process) else _Gaps._make(column[own] for column in gaps)
+        of_process = gaps if len(own) == len(gaps.process) else Gaps._make(column[own] for column in gaps)
         unassigned: Spans = (of_process.start, of_process.end)
         for category in IDLE[:-1]:
-            layer = _CauseLayer(*(_NO_SPANS if hidden is None else hidden.spans), _NONE)
+            layer = _CauseLayer(*hidden, _NONE)
             if category != UNSEEN:
                 layer = _cause_layer(category, of_process, calls, process=process)
             if category == CAPTURE:
-                layer = _with_captures(layer, graph_captures(timeline.profile).get(process))
+                layer = _with_captures(layer, captures.get(process))
             # of calls, few can explain what is left
             if len(layer.name) > len(unassigned[0]):
                 touching = np.flatnonzero(touches(unassigned, layer.start, layer.end))
@@ -472,7 +473,7 @@ def _by_function(layer: _CauseLayer, spans: Spans, unassigned: Spans, pieces: Sp
     return np.bincount(name, times).astype(np.int64)
 
 
-def _cause_layer(category: str, gaps: _Gaps, calls: CauseCalls, *, process: int) -> _CauseLayer:
+def _cause_layer(category: str, gaps: Gaps, calls: CauseCalls, *, process: int) -> _CauseLayer:
     """Return the spans that explain idle time by `category`."""
     if category == LAUNCH:
         start, end = np.maximum(gaps.start, gaps.call_start), np.minimum(gaps.end, gaps.late)

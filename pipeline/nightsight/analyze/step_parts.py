@@ -15,7 +15,7 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import operation_owners, owners_at
-from nightsight.analyze.split import Waits, busy_categories, device_splits, find_waits
+from nightsight.analyze.split import Waits, device_splits, find_waits, operation_kinds
 from nightsight.analyze.step_work import copy_names
 from nightsight.events.categories import Categories
 from nightsight.events.kernel_labels import family_of
@@ -205,7 +205,7 @@ def _busy_pieces(
     timeline: Timeline, bounds: tuple[int, int], place: Codes, name: Codes, *, device: int
 ) -> Iterator[_Parts]:
     """Yield the operations of a device; lazily, because they take much memory."""
-    operations, category = timeline.operations, busy_categories(timeline)
+    operations, category = timeline.operations, operation_kinds(timeline).kind
     of_device = by_device(timeline)[device]
     of_device = of_device[(operations.start[of_device] < bounds[1]) & (operations.end[of_device] > bounds[0])]
     start, end = np.maximum(operations.start[of_device], bounds[0]), np.minimum(operations.end[of_device], bounds[1])

@@ -52,20 +52,23 @@ _WITHOUT_GPU: Final = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """Up to three sentences about a report, and the doubt that they already cover (`about`).
+    """Up to four sentences about a report, and the doubt that they already cover (`about`).
 
-    state: how busy the GPU was, or what else was recorded. cause: the largest cost. first: the fix, and its gain.
+    state: how busy the GPU was, or what else was recorded. cause: the largest cost. first: the fix, and its gain. more:
+    what else the run lost. advice: the finding that `cause` and `first` are about.
     """
 
     state: str
     cause: str = ""
     first: str = ""
+    more: str = ""
     about: Finding | None = None
+    advice: Finding | None = None
 
     @property
     def text(self) -> str:
         """All sentences, joined."""
-        return " ".join(part for part in (self.state, self.cause, self.first) if part)
+        return " ".join(part for part in (self.state, self.cause, self.first, self.more) if part)
 
 
 def verdict(report: Report, run: Numbers) -> Verdict:
@@ -92,9 +95,7 @@ def verdict(report: Report, run: Numbers) -> Verdict:
     if outside is None or (outside.finding.gain_ns or 0) < _MORE_OUTSIDE * (causes[0].gain_ns or 0):
         return outcome
     share = format_value(100 * outside.share, "share_pct")
-    return replace(
-        outcome, first=f"{outcome.first} After these steps ({share} of the run): {cause_of(outside.finding)}."
-    )
+    return replace(outcome, more=f"After these steps ({share} of the run): {cause_of(outside.finding)}.")
 
 
 class _Outside(NamedTuple):
@@ -123,7 +124,7 @@ def verdict_on(view: View, run: Numbers) -> Verdict:
     busy = busy_by_device(split)
     state = _state(busy, run, at_least=unseen_pct(split) >= _UNSEEN_PCT) if busy else ""
     outcome = _on_finding(state, view.findings[0]) if view.findings else Verdict(state, _largest_wait_text(split))
-    return replace(outcome, first="One-time cost.") if outcome.cause and view.name == START_UP else outcome
+    return replace(outcome, first="One-time cost.", advice=None) if outcome.cause and view.name == START_UP else outcome
 
 
 def cause_of(finding: Finding) -> str:
@@ -164,7 +165,7 @@ def _on_finding(state: str, finding: Finding) -> Verdict:
     proof = finding.proof and f" ({printable(finding.proof)})"
     first = f"First: {action}{gain and f', about {gain}'}{proof}." if finding.action else ""
     # a truncated list ends with dots
-    return Verdict(state, cause if cause.endswith("...") else f"{cause}.", first)
+    return Verdict(state, cause if cause.endswith("...") else f"{cause}.", first, advice=finding)
 
 
 def _shares(split: Frame) -> Frame:
@@ -232,20 +233,20 @@ def _largest_wait_text(split: Frame) -> str:
 
 def largest_wait(split: Frame) -> tuple[str, float] | None:
     """Return the largest wait of the GPUs and its mean share in percent: idle time by cause, or communication."""
-    return next(iter(largest_waits(split)), None)
-
-
-def largest_waits(split: Frame) -> list[tuple[str, float]]:
-    """Return the waits of the GPUs with their mean shares in percent, the largest first."""
-    mean = _shares(split).reindex(columns=[*IDLE, COMMUNICATION]).fillna(0.0).mean().drop(UNSEEN)
+    mean = mean_shares(split).reindex([*IDLE, COMMUNICATION]).fillna(0.0).drop(UNSEEN)
     mean = mean[mean > 0].sort_values(ascending=False, kind="stable")
-    return [(str(name), float(share)) for name, share in mean.items()]
+    return (str(mean.index[0]), float(mean.iloc[0])) if len(mean) else None
+
+
+def mean_shares(split: Frame) -> "pd.Series[float]":
+    """Return the mean share of each category in percent."""
+    shares = _shares(split)
+    return shares.fillna(0.0).mean() if len(shares) else pd.Series(dtype="float64")
 
 
 def unseen_pct(split: Frame) -> float:
     """Return the mean share of a window, in percent, in which the work of the GPUs is unknown."""
-    shares = _shares(split).reindex(columns=[UNSEEN]).fillna(0.0)[UNSEEN]
-    return float(shares.mean()) if len(shares) else 0.0
+    return float(mean_shares(split).get(UNSEEN, 0.0))
 
 
 def busy_by_device(split: Frame) -> list[float]:
@@ -300,7 +301,7 @@ def _without_gpu(report: Report, run: Numbers, causes: Sequence[Finding]) -> Ver
     if doubt is not None:
         reason = printable(SENTENCES.split(doubt.detail, maxsplit=1)[0]) if doubt.detail else ""
         first = f"First: {doubt.remedy[:1].lower()}{doubt.remedy[1:]}"
-        return Verdict(_WITHOUT_GPU[doubt.rule], reason, first, doubt)
+        return Verdict(_WITHOUT_GPU[doubt.rule], reason, first, about=doubt)
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
         # as on the page
         share, name = format_value(run.top_operator_pct, "own_pct"), excerpt(run.top_operator, _LONG)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from nightsight.results.categories import CATEGORY_MEANINGS
 from nightsight.results.columns import GPU, LAUNCH_TABLES
 from nightsight.results.entry import NUMBER, TEXT, WHOLE, Column, Entry
 from nightsight.results.rules import RULES
@@ -129,6 +130,27 @@ WHAT_IF: Final = Entry(
     constant=("function", "caller", "waits_in", "also", "in_steps_pct", "obstacle", "obstacle_fix"),
     bars=("gain_pct",),
     jump="place",
+)
+
+FIX_LADDER: Final = Entry(
+    "fix_ladder",
+    "A step after each fix",
+    "How a step (the window, if nothing repeats) divides now, and after each fix of the best sequence and all before "
+    "it: means of all GPUs, without the profiler, from the same simulation as the gains. The parts add up to the step.",
+    LAUNCH_TABLES,
+    (
+        Column("order", WHOLE, "the last of the fixes, by its place in the best sequence; 0: none"),
+        Column(
+            "group",
+            TEXT,
+            "what the GPU did",
+            (("busy", "it ran an operation"), ("idle", "it waited"), ("unknown", "it may have run something")),
+        ),
+        Column("category", TEXT, "what ran, or what the GPU waited for", CATEGORY_MEANINGS),
+        Column("time_ns", NUMBER, "its time in a step"),
+    ),
+    rows="parts of steps",
+    place="points",
 )
 
 PROFILER_COST: Final = Entry(

@@ -57,7 +57,8 @@ class Model:
     ns after event `source[i]`; a source of -1 is the start of the stretch. `kind` and `item` identify the edge.
     `measured_ns`: the time of each event in the capture. `first`: the first edge of each event. `step`: the repetition
     of each event, -1 for none. `steps`: the number of repetitions, 0 if they are too few to measure one. `after_ns`:
-    from the last event to the end of the stretch.
+    from the last event to the end of the stretch. `event`: the places of the starts and ends of all calls, then of the
+    ends of all operations; -1 for those that are not replayed.
     """
 
     graph: Graph
@@ -71,6 +72,7 @@ class Model:
     step: Ints
     steps: int
     after_ns: float
+    event: Ints
 
     @cached_property
     def edges(self) -> dict[int, Ints]:
@@ -162,13 +164,19 @@ class Model:
 
     def lengths(self, times: Floats) -> Floats:
         """Return the length of a step in ns, per column; of the whole stretch if it has no steps."""
+        begin, end, count = self.measured_span(times)
+        # a change can let the last step end before the first
+        return np.asarray(np.maximum(end - begin, 0) / count)
+
+    def measured_span(self, times: Floats) -> tuple[Floats, Floats, int]:
+        """Return when the measured steps begin and end, per column, and their number; of the stretch without steps."""
         if not self.steps:
-            return np.asarray(times.max(axis=0) + self.after_ns)
+            end = np.asarray(times.max(axis=0) + self.after_ns)
+            return np.zeros_like(end), end, 1
         # measured from the end of the first step, which may have waited for earlier work
         first, last = int(self.step[self.step >= 0].min()), int(self.step.max())
-        begin, end = (times[self.step == step].max(axis=0) for step in (first, last))
-        # a change can let the last step end before the first
-        return np.asarray(np.maximum(end - begin, 0) / (last - first))
+        begin, end = (np.asarray(times[self.step == step].max(axis=0)) for step in (first, last))
+        return begin, end, last - first
 
 
 class _EdgeList(NamedTuple):
@@ -224,7 +232,8 @@ def build_model(timeline: Timeline) -> Model:
     distinct_steps = len(np.unique(step[step >= 0]))
     steps = len(window.repetitions) if distinct_steps >= FEWEST else 0
     after_ns = max(window.length_ns - float(measured_ns.max(initial=0)), 0.0)
-    return Model(graph, measured_ns, *edges, first, step, steps, after_ns)
+    event = rank[: 2 * len(graph.calls) + len(graph.work)]
+    return Model(graph, measured_ns, *edges, first, step, steps, after_ns, event)
 
 
 @memoize

@@ -24,6 +24,7 @@ from nightsight.analyze.causes.cost import (
     timed_ns,
 )
 from nightsight.analyze.causes.functions import Code, function_in, waits_in
+from nightsight.analyze.causes.ladder import Replay, split_step
 from nightsight.analyze.causes.model import CALL, FEWEST, Model
 from nightsight.analyze.causes.remedies import Remedy, remedies, request_waits, temporary_costs
 from nightsight.analyze.causes.scene import Scene
@@ -34,7 +35,8 @@ from nightsight.events.compiled import Obstacle
 from nightsight.events.frameworks import framework_of
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Floats
-from nightsight.results.causes import PROFILER_COST, REPLAY, WHAT_IF
+from nightsight.results.categories import group_of
+from nightsight.results.causes import FIX_LADDER, PROFILER_COST, REPLAY, WHAT_IF
 from nightsight.results.rules import RULE
 from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE, aggregate
@@ -101,7 +103,7 @@ class Simulation:
     `profiler_cost`. obstacle: why the capture cannot be replayed, "" if it can. idle_share: of the replayed time, in
     which a server waits for requests. larger: steps with several times the work, if the GPU has room for them, and
     how long one takes (`larger_ns`). temporary_ns: the temporary costs of a step, which `predicted_ns` and the gains
-    exclude.
+    exclude. replays: a step without the profiler, then after each fix of the best sequence.
     """
 
     model: Model
@@ -122,6 +124,7 @@ class Simulation:
     larger: LargerSteps | None = None
     larger_ns: float = 0.0
     temporary_ns: float = 0.0
+    replays: tuple[Replay, ...] = ()
 
     @property
     def unexplained(self) -> float:
@@ -171,11 +174,13 @@ def simulate(timeline: Timeline) -> Simulation:
     larger = larger_steps(scene)
     edits = [larger.edit if larger else (), *(remedy.edit for remedy in fixes)]
     recorded = (model.lag, scene.apply(temporary_costs(scene), model.lag))
-    lags = [*recorded, _without_profiler(scene), base_lag, *(scene.apply(edit, base_lag) for edit in edits)]
-    replayed_ns, lasting_ns, predicted_ns, base_ns, larger_ns, *lengths = map(float, _step_lengths(model, lags))
-    base = (base_lag, base_ns)
+    unchanged = (*recorded, _without_profiler(scene), base_lag)
+    lags = [*unchanged, *(scene.apply(edit, base_lag) for edit in edits)]
+    event_times, step_lengths = _replay(model, lags)
+    replayed_ns, lasting_ns, predicted_ns, base_ns, larger_ns, *lengths = map(float, step_lengths)
     # no step takes longer without the profiler; it only seems to if its start moves more than its end
     predicted_ns, base_ns = min(predicted_ns, replayed_ns), min(base_ns, replayed_ns)
+    base = Replay(base_lag, event_times[:, len(unchanged) - 1].copy(), base_ns)
     alone = np.maximum(base_ns - np.array(lengths), 0.0)
     fixes = [
         _if_worthwhile(remedy, saved_ns / max(base_ns, 1.0)) for remedy, saved_ns in zip(fixes, alone, strict=True)
@@ -186,7 +191,9 @@ def simulate(timeline: Timeline) -> Simulation:
     measured_ns = float(model.lengths(model.measured_ns[:, None])[0])
     idle_share = float(scene.gap[request_waits(scene)].sum()) / max(scene.timeline.window.length_ns, 1)
     worthwhile = _drop_joint_remedies(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * base_ns))
-    sequence = (_add_obstacles(scene, _add_function(scene, gain)) for gain in _best_sequence(scene, base, worthwhile))
+    placed, replays = _best_sequence(scene, base, worthwhile)
+    sequence = (_add_obstacles(scene, _add_function(scene, gain)) for gain in placed)
+    replays = tuple(replace(each, length_ns=share * each.length_ns) for each in replays)
     scaled = tuple(_scale(gain, share) for gain in _share_obstacles(list(sequence)))
     overhead = (factor, factor * cost.launch_ns, cost.is_calibrated, _cost_table(scene, factor))
     measured_ns, replayed_ns, predicted_ns, base_ns = (
@@ -194,7 +201,9 @@ def simulate(timeline: Timeline) -> Simulation:
     )
     times = (measured_ns, replayed_ns, predicted_ns, timed_step_ns, base_ns)
     size = (larger, share * larger_ns, share * max(replayed_ns - lasting_ns, 0.0))
-    return Simulation(model, repetitions, *times, *overhead, scaled, _obstacle(scene), faster_by, idle_share, *size)
+    return Simulation(
+        model, repetitions, *times, *overhead, scaled, _obstacle(scene), faster_by, idle_share, *size, replays
+    )
 
 
 def _obstacle(scene: Scene) -> str:
@@ -311,35 +320,39 @@ def _if_worthwhile(remedy: Remedy, share: float) -> Remedy:
     return remedy
 
 
-def _with_launching(
-    scene: Scene, base: tuple[Floats, float], fixes: Sequence[Remedy], alone: Floats
-) -> tuple[Floats, Floats]:
+def _with_launching(scene: Scene, base: Replay, fixes: Sequence[Remedy], alone: Floats) -> tuple[Floats, Floats]:
     """Return what each remedy saves per step in ns, and as it counts when the first cause is chosen.
 
     alone: what it saves without its effect on launches that remain. That counts as it does for a CUDA graph: less,
-    since the same code prevents both. base: the lags without the remedies, and the length of a step with them.
+    since the same code prevents both. base: the replay without the remedies.
     """
-    lag, length_ns = base
     rules = [RULE.get(remedy.rule) for remedy in fixes]
     saved, counts = alone.copy(), np.array([rule.counts if rule else 1.0 for rule in rules])
     if places := [place for place, remedy in enumerate(fixes) if remedy.launching]:
-        lags = [scene.apply(fixes[place].whole_edit, lag) for place in places]
-        saved[places] = np.maximum(length_ns - _step_lengths(scene.model, lags), alone[places])
+        lags = [scene.apply(fixes[place].whole_edit, base.lag) for place in places]
+        saved[places] = np.maximum(base.length_ns - _step_lengths(scene.model, lags), alone[places])
     return saved, counts * alone + RULE["launch_bound"].counts * (saved - alone)
 
 
 def _step_lengths(model: Model, lags: list[Floats]) -> Floats:
+    return _replay(model, lags)[1]
+
+
+def _replay(model: Model, lags: list[Floats]) -> tuple[Floats, Floats]:
+    """Return the time of each event, and the length of a step, per column of lags."""
     stacked = np.stack(lags, axis=1)
-    return np.maximum(model.lengths(model.replay(stacked)), least_lengths(model, stacked))
+    times = model.replay(stacked)
+    return times, np.maximum(model.lengths(times), least_lengths(model, stacked))
 
 
-def _best_sequence(scene: Scene, base: tuple[Floats, float], gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
+def _best_sequence(scene: Scene, base: Replay, gains: tuple[Gain, ...]) -> tuple[tuple[Gain, ...], tuple[Replay, ...]]:
     """Take the remedy with the largest gain, then the one that gains most of what is left, and so on.
 
-    Gains are weighted as for the first advice. base: the lags without any remedy, and the length of a step with them.
+    Gains are weighted as for the first advice. base: the replay without any remedy. Return the gains with their places,
+    and the replays: without any remedy, and after each of the sequence.
     """
-    model = scene.model
-    lag, remaining = base
+    model, replays = scene.model, [base]
+    lag, remaining = base.lag, base.length_ns
     places = dict.fromkeys(range(len(gains)), (0, 0.0))
     whole, open_places = remaining, set(range(len(gains)))
     for order in range(1, _MOST_IN_SEQUENCE + 1):
@@ -347,15 +360,23 @@ def _best_sequence(scene: Scene, base: tuple[Floats, float], gains: tuple[Gain, 
         if not candidates:
             break
         open_remedies = [gains[index].remedy for index in candidates]
-        alone = remaining - _step_lengths(model, [scene.apply(remedy.edit, lag) for remedy in open_remedies])
-        saved, counted = _with_launching(scene, (lag, remaining), open_remedies, alone)
+        edits = [scene.apply(remedy.edit, lag) for remedy in open_remedies]
+        times, lengths = _replay(model, edits)
+        saved, counted = _with_launching(scene, replays[-1], open_remedies, remaining - lengths)
         best = int(np.argmax(counted))
         if saved[best] < _LEAST_OF_SEQUENCE * whole:
             break
-        lag, remaining = scene.apply(open_remedies[best].whole_edit, lag), remaining - float(saved[best])
+        remedy, remaining = open_remedies[best], remaining - float(saved[best])
+        if remedy.launching:
+            lag = scene.apply(remedy.whole_edit, lag)
+            event_times = _replay(model, [lag])[0][:, 0]
+        else:
+            lag, event_times = edits[best], times[:, best].copy()
+        replays.append(Replay(lag, event_times, remaining, (*replays[-1].edits, remedy.whole_edit)))
         places[candidates[best]] = (order, remaining)
         open_places.discard(candidates[best])
-    return tuple(replace(gain, order=places[index][0], after_ns=places[index][1]) for index, gain in enumerate(gains))
+    placed = (replace(gain, order=places[index][0], after_ns=places[index][1]) for index, gain in enumerate(gains))
+    return tuple(placed), tuple(replays)
 
 
 def what_if(timeline: Timeline) -> Table:
@@ -393,6 +414,20 @@ def what_if(timeline: Timeline) -> Table:
         table.astype({**numbers, **dict.fromkeys(texts, "str"), "order": NULLABLE}),
         tuple(_reliability_notes(simulation)),
     )
+
+
+def fix_ladder(timeline: Timeline) -> Table:
+    """Return how a step divides without the profiler, and after each fix of the best sequence."""
+    simulation = simulate(timeline)
+    replays = simulation.replays if simulation.is_trusted else ()
+    rows = [
+        {"order": order, "group": group_of(category), "category": category, "time_ns": time}
+        for order, each in enumerate(replays)
+        for category, time in split_step(timeline, simulation.model, each).items()
+    ]
+    table = pd.DataFrame(rows, columns=FIX_LADDER.column_names)
+    types = {"order": "int64", "group": "str", "category": "str", "time_ns": "float64"}
+    return Table(table.astype(types))
 
 
 def _reliability_notes(simulation: Simulation) -> Iterator[str]:
@@ -508,4 +543,9 @@ def _profiler_notes(simulation: Simulation) -> Iterator[str]:
 _CALIBRATED: Final = "the profiler's overhead per call, calibrated on that machine,"
 _TYPICAL: Final = "the profiler's typical overhead per call"
 
-ANALYSES: Final = (Analysis(REPLAY, replay), Analysis(WHAT_IF, what_if), Analysis(PROFILER_COST, profiler_cost))
+ANALYSES: Final = (
+    Analysis(REPLAY, replay),
+    Analysis(WHAT_IF, what_if),
+    Analysis(FIX_LADDER, fix_ladder),
+    Analysis(PROFILER_COST, profiler_cost),
+)

@@ -8,18 +8,15 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.kernel_labels import OTHER, family_of, label_of
+from nightsight.events.kernel_labels import label_of
 from nightsight.events.peaks import LIMITED_PCT, MEMORIES
 from nightsight.events.window import MEASURED_RANGE
-from nightsight.model.report import Report, View
-from nightsight.render.figure.shares import wholes
+from nightsight.model.report import Report
 from nightsight.render.summary import Numbers, benchmark_doubts
 from nightsight.render.table.replayed import LATENCIES
 from nightsight.render.table.view import floats
-from nightsight.render.verdict import busy_by_device, each_of, gpus, largest_wait, largest_waits, unseen_pct
-from nightsight.results.categories import COMMUNICATION, UNSEEN
-from nightsight.results.gpu import CUDA_GPU_KERN_SUM
-from nightsight.results.gpu_time import TIME_SPLIT
+from nightsight.render.verdict import each_of
+from nightsight.results.categories import UNSEEN
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.program import MEMORY_USAGE
 from nightsight.results.steps import OPERATORS, STEP_SPLIT, WHOLE_STEP
@@ -27,7 +24,6 @@ from nightsight.texts import excerpt, middle_cut, printable
 from nightsight.units import Scale, counted, format_value, scale_for
 
 _FIRST: Final = 4
-_LEAST_PCT: Final = 0.1
 _NAME_LENGTH: Final = 44
 _WINDOWS: Final = {
     MEASURED_RANGE: "the range “measure”",
@@ -45,13 +41,9 @@ class Figure:
 
 
 def first_figures(run: Numbers, report: Report) -> tuple[Figure, ...]:
-    """Return the four figures of the first screen, what matters most first; a share below 0.1 % does not matter."""
-    if run.busy_pct_by_device:
-        figures: Iterator[Figure] = chain(
-            _one_step(run), _busy(run), _largest_family(report), _largest_wait(report), _work(run)
-        )
-    elif len(report.rows(NCU_LIMITS)):
-        figures = _single_kernels(report)
+    """Return the four figures of the first screen of a report without a split of GPU time, the most important first."""
+    if len(report.rows(NCU_LIMITS)):
+        figures: Iterator[Figure] = _single_kernels(report)
     else:
         is_known = run.step_ns or run.window_ns or run.profiled_step_ns
         of_window = _one_step(run) if is_known else _recording_length(report)
@@ -89,80 +81,9 @@ def _memory_use(report: Report) -> Iterator[Figure]:
         yield Figure("Most memory", format_value(float(largest["peak_bytes"]), "peak_bytes"), note)
 
 
-def _busy(run: Numbers) -> Iterator[Figure]:
-    idle = _idle(run.idle_ns, run.unseen_ns)
-    yield _busy_figure(run.busy_pct_by_device, idle, run)
-
-
 def _idle(idle_ns: float | None, unseen_ns: float | None) -> str:
     unknown = f", {UNSEEN} {format_value(unseen_ns, 'unseen_ns')}" if unseen_ns else ""
     return f"idle {format_value(idle_ns, 'idle_ns')}{unknown}"
-
-
-def _busy_figure(devices: tuple[float, ...], idle: str, run: Numbers) -> Figure:
-    span = _span(devices, "busy_pct")
-    # a range whose ends have equal texts is not shown
-    gpus_held = gpus(len(devices), run)
-    over = f"mean of {gpus_held}, {span}" if " to " in span else f"on each of {gpus_held}, of the window"
-    mean = format_value(float(np.mean(devices)), "busy_pct")
-    return Figure("GPU busy", mean, over if len(devices) > 1 else f"of the window, {idle}")
-
-
-def window_figures(view: View, run: Numbers) -> tuple[Figure, ...]:
-    """Return the figures of a window other than the report's, from its split.
-
-    run: the numbers of the report's window.
-    """
-    split = pd.DataFrame() if view.split is None else view.split
-    busy = tuple(busy_by_device(split))
-    if not busy:
-        return ()
-    length = float(view.end_ns - view.start_ns)
-    unseen_ns = length * unseen_pct(split) / 100
-    idle = _idle(length * (100 - float(np.mean(busy))) / 100 - unseen_ns, unseen_ns)
-    shares = {part.label: part.share for part in wholes(split).key}
-    waits = tuple(
-        Figure(title, shares.get(name) or format_value(share, "share_pct"), f"of the window: {name}")
-        for title, (name, share) in zip(("Largest wait", "Next largest wait"), largest_waits(split), strict=False)
-        if share >= _LEAST_PCT
-    )
-    return (Figure("Window", format_value(length, "window_ns")), _busy_figure(busy, idle, run), *waits)
-
-
-def _largest_family(report: Report) -> Iterator[Figure]:
-    kernels = report.rows(CUDA_GPU_KERN_SUM)
-    if not {"name", "total_ns"} <= set(kernels.columns) or not floats(kernels["total_ns"]).sum() > 0:
-        return
-    times = kernels["total_ns"].astype("float64").groupby(kernels["name"].astype("str").map(family_of)).sum()
-    family = str(times.idxmax())
-    share = format_value(float(100 * times.max() / times.sum()), "time_pct")
-    if family == OTHER:
-        # that is not informative, so name the largest kernel
-        largest = kernels.iloc[int(np.nanargmax(floats(kernels["total_ns"])))].to_dict()
-        share = format_value(100.0 * float(largest["total_ns"]) / float(times.sum()), "time_pct")
-        label = label_of(str(largest["name"]), _NAME_LENGTH)
-        yield Figure("Largest kernel", share, f"of kernel time: {label}")
-        return
-    yield Figure("Largest kernel family", share, f"of kernel time: {excerpt(family, _NAME_LENGTH)}")
-
-
-def _largest_wait(report: Report) -> Iterator[Figure]:
-    wait = largest_wait(report.rows(TIME_SPLIT))
-    if wait is not None and wait[1] >= _LEAST_PCT:
-        name, mean = wait
-        # as below the bar
-        shares = {part.label: part.share for part in wholes(report.rows(TIME_SPLIT)).key}
-        title = "Exposed communication" if name == COMMUNICATION else "Largest wait"
-        note = "of the window: computation waits for it" if name == COMMUNICATION else f"of the window: {name}"
-        yield Figure(title, shares.get(name) or format_value(mean, "share_pct"), note)
-
-
-def _work(run: Numbers) -> Iterator[Figure]:
-    """Yield substitutes for missing figures: copies that take time, and the number of launches."""
-    if run.copy_ns and run.window_ns and 100 * run.copy_ns >= _LEAST_PCT * run.window_ns:
-        yield Figure("Copies", format_value(run.copy_ns, "copy_ns"), counted(run.copies or 0, "copy"))
-    if run.launches:
-        yield Figure("Launches", f"{run.launches:,.0f}", f"of {counted(run.kernels or 0, 'kernel')} in the window")
 
 
 def _single_kernels(report: Report) -> Iterator[Figure]:

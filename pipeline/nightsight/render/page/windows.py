@@ -1,4 +1,4 @@
-"""Build the first screen for each selectable window: the verdict, where the time went, the first causes."""
+"""Build the first screen for each selectable window: the headline, where the time went, the first causes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -7,14 +7,18 @@ from typing import Final
 from nightsight.events.kernel_labels import KernelLabels
 from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
 from nightsight.model.report import Report, View
+from nightsight.render.figure.ladder import Ladder, ladder
 from nightsight.render.figure.shares import Wholes, wholes
-from nightsight.render.page.figures import Figure, first_figures, window_figures
+from nightsight.render.fixes import Fix, fixes_of
+from nightsight.render.page.figures import Figure, first_figures
 from nightsight.render.page.findings import Advice, without_simulation
 from nightsight.render.page.findings import advice as advice_of
+from nightsight.render.page.headline import Headline, headline, headline_on
 from nightsight.render.summary import Numbers
 from nightsight.render.verdict import Verdict, start_up, verdict, verdict_on
+from nightsight.results.causes import FIX_LADDER, WHAT_IF
 from nightsight.results.gpu_time import TIME_SPLIT
-from nightsight.texts import excerpt, prose
+from nightsight.texts import excerpt, printable, prose
 from nightsight.units import format_value
 
 _LABELS: Final = {
@@ -32,18 +36,22 @@ _MOST_PCT: Final = 50.0
 
 @dataclass(frozen=True)
 class Choice:
-    """One window: its label, how it was chosen, the verdict on it, its figures, where its time went, and advice.
+    """One window: its label, how it was chosen, its headline, figures, where its time went, and advice.
 
-    simulation: how well the simulation behind the gains matches the measurement; "" if it matches exactly.
+    verdict: in full, as on a terminal. figures: without GPU work, which the split shows. simulation: how well the
+    simulation behind the gains matches the measurement; "" if it matches exactly. ladder: a step after each fix, if
+    simulated.
     """
 
     label: str
     sentence: str
     verdict: Verdict
+    headline: Headline
     figures: tuple[Figure, ...]
     wholes: Wholes
     advice: tuple[Advice, ...]
     simulation: str = ""
+    ladder: Ladder | None = None
 
 
 @dataclass(frozen=True)
@@ -63,11 +71,30 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Ke
     splits = wholes(report.rows(TIME_SPLIT), report.called)
     # without work on a GPU there is no choice to explain
     sentence = prose(chosen.sentence, _SENTENCE) if chosen and splits else ""
-    figures, label = first_figures(run, report), _label(chosen) if chosen else ""
-    first = Choice(label, sentence, verdict(report, run), figures, splits, *without_simulation(advice))
+    figures = () if run.busy_pct_by_device else first_figures(run, report)
+    label = _label(chosen) if chosen else ""
+    outcome = verdict(report, run)
+    above = headline(outcome, report, run)
+    items, simulation = without_simulation(advice)
+    first = Choice(label, sentence, outcome, above, figures, splits, items, simulation, _ladder(report))
     before = start_up(report)
     other_choices = _other_choices(report, run, labels, label)
     return Choices((first, *other_choices), prose(before.sentence, _SENTENCE) if before else "")
+
+
+def _ladder(report: Report) -> Ladder | None:
+    """Return the ladder of the fixes if the advice contains any of them."""
+    advised, fixes = [finding for finding in report.findings if finding.severity == "advice"], fixes_of(report)
+    if fixes is None or not any(fix.is_of(finding) for fix in fixes.sequence for finding in advised):
+        return None
+
+    def described(fix: Fix) -> tuple[str, str]:
+        for number, finding in enumerate(advised, start=1):
+            if fix.is_of(finding):
+                return f"advice-0-{number}", printable(finding.proof) if finding.proof else ""
+        return WHAT_IF.name, ""
+
+    return ladder(report.rows(FIX_LADDER), fixes, described)
 
 
 def _other_choices(report: Report, run: Numbers, labels: KernelLabels, chosen: str) -> Iterator[Choice]:
@@ -79,12 +106,14 @@ def _other_choices(report: Report, run: Numbers, labels: KernelLabels, chosen: s
             sentence = "" if view.name == START_UP else prose(view.sentence, _SENTENCE)
             stay = f"The sections below still show *{chosen}*."
             answer = verdict_on(view, run)
-            answer = replace(answer, first=_of_start_up(view, report) or answer.first)
+            if of_start_up := _of_start_up(view, report):
+                answer = replace(answer, first=of_start_up, advice=None)
             yield Choice(
                 _label(view),
                 f"{sentence} {stay}".strip(),
                 answer,
-                window_figures(view, run),
+                headline_on(answer),
+                (),
                 wholes(view.split, report.called),
                 *without_simulation(items),
             )

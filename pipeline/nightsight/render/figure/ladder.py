@@ -1,0 +1,123 @@
+"""The ladder: a bar for a step now, and one after each fix in the order to apply them, on one scale."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import pandas as pd
+
+from nightsight.render.figure.axes import finite_floats
+from nightsight.render.figure.plot import LegendEntry, Picture
+from nightsight.render.figure.shares import CAUSE_COLORS
+from nightsight.render.fixes import Fix, Fixes
+from nightsight.results.categories import BUSY, IDLE
+from nightsight.results.rules import RULE
+from nightsight.tables import Frame
+from nightsight.texts import excerpt, printable
+from nightsight.units import Scale, format_value
+
+_NEEDED: Final = {"order", "category", "time_ns"}
+# percent of the first bar: smaller parts are drawn, but not named
+_LEAST_PCT: Final = 1.0
+_LENGTH: Final = 60
+
+
+@dataclass(frozen=True)
+class RungPart:
+    """A part of a bar, in percent from the left."""
+
+    label: str
+    look: str
+    is_idle: bool
+    x: float
+    width: float
+    time: str
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A bar: a step after a fix and all before it. change: from the bar above. anchor: where the fix is explained.
+
+    proof: what the fix gained when it was measured.
+    """
+
+    time: str
+    label: str
+    summary: str
+    parts: tuple[RungPart, ...]
+    change: str = ""
+    anchor: str = ""
+    proof: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder(Picture):
+    """Bars from the top down, the step now first."""
+
+    layout: ClassVar = "ladder"
+    look: str = "ladder"
+    rungs: tuple[Rung, ...]
+
+
+def ladder(parts: Frame, fixes: Fixes, described: Callable[[Fix], tuple[str, str]]) -> Ladder | None:
+    """Return the ladder of the result `fix_ladder`; None without a fix, or if the tables do not belong together.
+
+    described: returns the anchor of a fix on the page, and its proof.
+    """
+    if not fixes.sequence or not set(parts) >= _NEEDED:
+        return None
+    table = _by_category(parts)
+    if table.index.tolist() != list(range(len(fixes.sequence) + 1)):
+        return None
+    scale, whole = fixes.scale(), float(table.iloc[0].sum())
+    if not whole > 0:
+        return None
+    largest = table.max()
+    named = largest.index[largest >= _LEAST_PCT / 100 * whole].astype("str").tolist()
+    rungs, before_ns = [], fixes.now_ns
+    for fix, (_, row) in zip((None, *fixes.sequence), table.iterrows(), strict=True):
+        drawn = tuple(_parts(row, whole))
+        if fix is None:
+            time = scale.with_unit(fixes.now_ns)
+            rungs.append(Rung(time, "now", f"Now: {time}. {_summary(row[named], scale)}", drawn))
+            continue
+        label, time = _label(fix), scale.with_unit(fix.after_ns)
+        summary = f"After {label.replace('`', '')}: {time}. {_summary(row[named], scale)}"
+        # of the printed numbers, so that a reader can subtract them
+        before, after = (round(length / scale.divisor, scale.decimals) for length in (before_ns, fix.after_ns))
+        change = f"\N{MINUS SIGN}{before - after:.{scale.decimals}f} {scale.symbol}"
+        rungs.append(Rung(time, label, summary, drawn, change, *described(fix)))
+        before_ns = fix.after_ns
+    keys = tuple(LegendEntry(name, f"series-{CAUSE_COLORS[name]}", is_idle=name in IDLE) for name in named)
+    one = "A step" if fixes.is_step else "The window"
+    title = f"{one} now, and after each fix in the best order (predicted, without the profiler)"
+    return Ladder(title=title, keys=keys, rungs=tuple(rungs))
+
+
+def _by_category(parts: Frame) -> pd.DataFrame:
+    """Return the time of each category, a row per bar; the categories in the order of the split."""
+    times = finite_floats(parts["time_ns"])
+    table = parts.assign(time_ns=times)[times > 0].pivot_table(
+        index="order", columns="category", values="time_ns", aggfunc="sum", fill_value=0.0, observed=True
+    )
+    return table.reindex(columns=[name for name in (*BUSY, *IDLE) if name in table])
+
+
+def _label(fix: Fix) -> str:
+    name = RULE[fix.rule].done if fix.rule in RULE else printable(fix.rule)
+    place = fix.path.rsplit(" / ", 1)[-1] if not fix.path.startswith("(") else ""
+    return f"{name} in `{excerpt(place, _LENGTH)}`" if place else name
+
+
+def _summary(row: "pd.Series[float]", scale: Scale) -> str:
+    return ", ".join(f"{name} {scale.with_unit(time)}" for name, time in row.items() if time > 0)
+
+
+def _parts(row: "pd.Series[float]", whole: float) -> Iterator[RungPart]:
+    end = 0.0
+    for name, time in row.items():
+        begin, end = end, end + 100 * time / whole
+        if time > 0:
+            category, width = str(name), round(end - begin, 3)
+            look, text = f"series-{CAUSE_COLORS[category]}", format_value(time, "time_ns")
+            yield RungPart(category, look, category in IDLE, round(begin, 3), width, text)

@@ -1,0 +1,71 @@
+"""How long a step takes now, after each fix alone, and after the fixes of the best sequence one after the other."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from nightsight.model.report import Finding, Report
+from nightsight.results.causes import REPLAY, WHAT_IF
+from nightsight.units import Scale, scale_for
+
+_NEEDED: Final = {"rule", "path", "gain_pct", "order", "after_ns"}
+_DIGITS: Final = 3
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A fix with a predicted gain. order: its place in the best sequence, 0 if it is not in it.
+
+    after_ns: the length of a step after this and all before it in the sequence, 0 if it is not in it.
+    """
+
+    rule: str
+    path: str
+    gain_pct: float
+    order: int
+    after_ns: float
+
+    def is_of(self, finding: Finding) -> bool:
+        """Whether a finding is about this fix."""
+        return self.rule == finding.rule and finding.gain_pct == self.gain_pct
+
+
+@dataclass(frozen=True)
+class Fixes:
+    """All fixes with a predicted gain. now_ns: a step before them. is_step: it is one, not the whole window."""
+
+    now_ns: float
+    is_step: bool
+    fixes: tuple[Fix, ...]
+
+    @property
+    def sequence(self) -> tuple[Fix, ...]:
+        """The fixes in the order to apply them."""
+        return tuple(sorted((fix for fix in self.fixes if fix.order), key=lambda fix: fix.order))
+
+    def about(self, finding: Finding | None) -> Fix | None:
+        """Return the fix that a finding is about, if it is one of these."""
+        return next((fix for fix in self.fixes if finding is not None and fix.is_of(finding)), None)
+
+    def scale(self) -> Scale:
+        """Return a scale with three digits for a step now, and two for the shortest."""
+        scale = scale_for("ns", [self.now_ns])
+        least = min((fix.after_ns for fix in self.sequence), default=self.now_ns)
+        digits = ((_DIGITS, self.now_ns), (_DIGITS - 1, least))
+        places = (count - 1 - math.floor(math.log10(size / scale.divisor)) for count, size in digits if size > 0)
+        return Scale(scale.divisor, scale.symbol, min(max(*places, 0), _DIGITS))
+
+
+def fixes_of(report: Report) -> Fixes | None:
+    """Return the fixes of a report; None if no gain is predicted. A report.json may come from another version."""
+    replays, rows = report.rows(REPLAY), report.rows(WHAT_IF)
+    if not len(replays) or not {"unprofiled_ns", "of_repetitions"} <= set(replays) or not set(rows) >= _NEEDED:
+        return None
+    replay = replays.iloc[0]
+    now_ns, rows = float(replay["unprofiled_ns"]), rows[rows["gain_pct"].notna()]
+    if not now_ns > 0 or not len(rows):
+        return None
+    orders, after = (rows[name].astype("float64").fillna(0.0).tolist() for name in ("order", "after_ns"))
+    texts = (rows[name].astype("str").tolist() for name in ("rule", "path"))
+    fixes = zip(*texts, rows["gain_pct"].tolist(), map(int, orders), after, strict=True)
+    return Fixes(now_ns, bool(replay["of_repetitions"]), tuple(Fix(*fix) for fix in fixes))

@@ -1,0 +1,95 @@
+"""The headline of a page: what is wrong, in a sentence, and how much shorter a step becomes with the fix."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nightsight.events.kernel_labels import label_of
+from nightsight.model.report import Finding, Report
+from nightsight.render.fixes import Fixes, fixes_of
+from nightsight.render.summary import Numbers
+from nightsight.render.table.view import floats
+from nightsight.render.verdict import Verdict, gain_of, mean_shares
+from nightsight.results.categories import COMPUTE, COPIES, GRAPHS
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
+from nightsight.results.gpu_time import TIME_SPLIT
+from nightsight.results.ncu import NCU_LIMITS
+from nightsight.texts import excerpt, printable
+from nightsight.units import format_value
+
+_ACTION: Final = 120
+_NAME: Final = 60
+_COUNTS: Final = {2: "Both fixes"}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The title, and two texts below it. fix: the fix, with its numbers between asterisks. more: everything else."""
+
+    title: str
+    fix: str = ""
+    more: str = ""
+
+    @property
+    def text(self) -> str:
+        """All texts, joined."""
+        return " ".join(part for part in (self.title, self.fix.replace("*", ""), self.more) if part)
+
+
+def headline(outcome: Verdict, report: Report, run: Numbers) -> Headline:
+    """Return the headline for the window of a report."""
+    if outcome.advice is not None:
+        return _on_advice(outcome, outcome.advice, fixes_of(report))
+    if run.busy_pct_by_device and outcome.about is None:
+        step_ns = run.step_ns if run.step_ns is not None else run.profiled_step_ns
+        step = "" if step_ns is None else f"A step takes {format_value(step_ns, 'step_ns')}."
+        title = _largest_part(report) or outcome.cause or outcome.state
+        return Headline(title, more=" ".join(part for part in (step, outcome.first, outcome.more) if part))
+    if outcome.cause and len(report.rows(NCU_LIMITS)):
+        return Headline(outcome.cause, more=outcome.state)
+    return Headline(outcome.state, more=" ".join(part for part in (outcome.cause, outcome.first) if part))
+
+
+def headline_on(outcome: Verdict) -> Headline:
+    """Return the headline for another window of the capture."""
+    if outcome.advice is not None:
+        return _on_advice(outcome, outcome.advice, None)
+    return Headline(outcome.cause or outcome.state, more=outcome.first)
+
+
+def _on_advice(outcome: Verdict, finding: Finding, fixes: Fixes | None) -> Headline:
+    action, gain = excerpt(finding.action, _ACTION) if finding.action else "", gain_of(finding)
+    proof = finding.proof and f" ({printable(finding.proof)})"
+    fix = fixes and fixes.about(finding)
+    fix_text = f"{action[:1].upper()}{action[1:]}"
+    if fixes and fix:
+        scale = fixes.scale()
+        before, after = fixes.now_ns, fixes.now_ns * (1 - fix.gain_pct / 100)
+        change = f"{scale.with_unit(before)} → {scale.with_unit(after)}"
+        fix_text = f"{fix_text or 'With the fix'}: *{change}*{' per step' * fixes.is_step}, {gain}{proof}."
+        if fix.order and len(fixes.sequence) > 1:
+            count = len(fixes.sequence)
+            together = _COUNTS.get(count, f"All {count} fixes")
+            fix_text += f" {together} together: *{scale.with_unit(fixes.sequence[-1].after_ns)}*."
+    elif fix_text:
+        fix_text += f"{gain and f': about *{gain}*'}{proof}."
+    return Headline(outcome.cause, fix_text, outcome.more)
+
+
+def _largest_part(report: Report) -> str:
+    """Return a sentence on the kernel or the copies that take most of the time; "" if the GPU mostly waits."""
+    shares = mean_shares(report.rows(TIME_SPLIT))
+    part = str(shares.idxmax()) if len(shares) else ""
+    kernels = report.rows(CUDA_GPU_KERN_SUM)
+    if part == COPIES:
+        return f"Copies and memsets take {format_value(float(shares[part]), 'share_pct')} of the time."
+    if part not in (COMPUTE, GRAPHS) or not {"name", "total_ns"} <= set(kernels.columns):
+        return ""
+    times = floats(kernels["total_ns"])
+    if not np.nansum(times) > 0:
+        return ""
+    largest = int(np.nanargmax(times))
+    share = 100 * float(times[largest]) / float(np.nansum(times))
+    name = label_of(str(kernels["name"].iloc[largest]), _NAME)
+    return f"The largest kernel, `{name}`, takes {share:.0f} % of the kernel time."

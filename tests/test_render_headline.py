@@ -1,0 +1,112 @@
+"""The headline: what is wrong, and a step now and after the fix."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from nightsight.model.report import Finding
+from nightsight.render.page.headline import Headline, headline, headline_on
+from nightsight.render.summary import numbers
+from nightsight.render.verdict import Verdict, verdict
+from nightsight.results.categories import COMPUTE, COPIES, HOST
+from nightsight.results.causes import REPLAY, WHAT_IF
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
+from nightsight.results.gpu_time import TIME_SPLIT
+from nightsight.results.rules import RULES
+from tests.reports import gpu_table, result, small_report
+
+SPLIT = {COMPUTE: 80.0, HOST: 20.0}
+
+
+def advice(rule: str = "tensor_cores", gain: float | None = 20.0, **fields: Any) -> Finding:
+    usual = {"cause": "FP32 math runs without tensor cores", "action": "multiply in TF32", **fields}
+    return Finding(rule, "advice", "", "", gain_pct=gain, **usual)
+
+
+def headline_of_advice(
+    *findings: Finding, fixes: pd.DataFrame | None = None, steps: int = 9, split: Mapping[str, float] = SPLIT
+) -> Headline:
+    frame = pd.DataFrame({"device": 0, "category": [*split], "time_ns": [*split.values()], "group": ""})
+    replay = pd.DataFrame({"unprofiled_ns": [3_160_000.0], "of_repetitions": steps, "calls": 9, "doubt": ""})
+    kernels = pd.DataFrame({"name": ["a", "b"], "total_ns": [9.0, 3.0], "time_pct": [75.0, 25.0]})
+    results = [result(TIME_SPLIT.name, frame), result("gpu_time", gpu_table(80.0)), result(REPLAY.name, replay)]
+    results += [result(CUDA_GPU_KERN_SUM.name, kernels)]
+    results += [] if fixes is None else [result(WHAT_IF.name, fixes)]
+    report = small_report(results=tuple(results), findings=findings, benchmark=None)
+    run = numbers(report)
+    return headline(verdict(report, run), report, run)
+
+
+def sequence(*fixes: tuple[str, float, float | None, float | None]) -> pd.DataFrame:
+    return pd.DataFrame(fixes, columns=["rule", "gain_pct", "order", "after_ns"]).assign(path="")
+
+
+FIXES = sequence(
+    ("tensor_cores", 20.0, 1, 2_528_000.0),
+    ("wait", 9.0, None, None),
+    ("pageable_copy", 14.0, 3, 1_200_000.0),
+    ("fusion", 7.0, 2, 1_900_000.0),
+)
+
+
+def test_a_fix_has_a_step_now_and_after_it_and_all_fixes_the_shortest_step() -> None:
+    found = headline_of_advice(advice(), fixes=FIXES)
+    assert found.title == "FP32 math runs without tensor cores."
+    assert found.fix == (
+        "Multiply in TF32: *3.16 ms → 2.53 ms* per step, \N{MINUS SIGN}20 %. All 3 fixes together: *1.20 ms*."
+    )
+
+
+def test_a_fix_that_was_measured_says_so() -> None:
+    found = headline_of_advice(advice(proof="measured −18 %"), fixes=FIXES[:1])
+    assert found.fix == "Multiply in TF32: *3.16 ms → 2.53 ms* per step, \N{MINUS SIGN}20 % (measured −18 %)."
+
+
+def test_what_does_not_repeat_has_no_step() -> None:
+    fix = headline_of_advice(advice(), fixes=FIXES[:1], steps=0).fix
+    assert fix == "Multiply in TF32: *3.16 ms → 2.53 ms*, \N{MINUS SIGN}20 %."
+
+
+def test_a_fix_outside_the_best_sequence_is_not_one_of_those_together() -> None:
+    fix = headline_of_advice(advice("wait", 9.0, action="drop the sync"), fixes=FIXES).fix
+    assert fix == "Drop the sync: *3.16 ms → 2.88 ms* per step, \N{MINUS SIGN}9.0 %."
+
+
+@pytest.mark.parametrize("fixes", [None, FIXES, FIXES.drop(columns="order"), FIXES.assign(gain_pct=None)])
+def test_a_fix_without_a_simulated_step_has_its_gain(fixes: pd.DataFrame | None) -> None:
+    assert headline_of_advice(advice("tail", 12.0), fixes=fixes).fix == "Multiply in TF32: about *\N{MINUS SIGN}12 %*."
+    assert headline_of_advice(advice("tail", None), fixes=fixes).fix == "Multiply in TF32."
+    assert headline_of_advice(advice("tail", 12.0, action=""), fixes=fixes).fix == ""
+
+
+@pytest.mark.parametrize(
+    ("shortest_ns", "texts"),
+    [(120_000.0, ("3.16 ms", "0.12 ms")), (9_000.0, ("3.160 ms", "0.009 ms")), (2_000_000.0, ("3.16 ms", "2.00 ms"))],
+)
+def test_a_short_step_keeps_two_digits(shortest_ns: float, texts: tuple[str, str]) -> None:
+    fix = headline_of_advice(
+        advice(), fixes=sequence(("tensor_cores", 20.0, 1, 2e6), ("wait", 9.0, 2, shortest_ns))
+    ).fix
+    assert fix.startswith(f"Multiply in TF32: *{texts[0]} → ")
+    assert fix.endswith(f"Both fixes together: *{texts[1]}*.")
+
+
+def test_without_a_cause_the_largest_part_of_the_time_is_named() -> None:
+    assert headline_of_advice().title == "The largest kernel, `a`, takes 75 % of the kernel time."
+    assert f"None of {len(RULES)} known causes applies." in headline_of_advice().more
+    assert (
+        headline_of_advice(split={COMPUTE: 20.0, HOST: 80.0}).title == "Largest wait: host code, 80.0 % of the window."
+    )
+    assert (
+        headline_of_advice(split={COMPUTE: 30.0, HOST: 10.0, COPIES: 60.0}).title
+        == "Copies and memsets take 60.0 % of the time."
+    )
+
+
+def test_another_window_has_its_cause_and_no_step() -> None:
+    found = headline_on(Verdict("GPU 9 % busy.", "It waits.", "First: hurry.", advice=advice()))
+    assert (found.title, found.fix) == ("It waits.", "Multiply in TF32: about *\N{MINUS SIGN}20 %*.")
+    assert headline_on(Verdict("GPU 9 % busy.", "It waits.", "Once.")) == Headline("It waits.", more="Once.")
+    assert headline_on(Verdict("GPU 99 % busy.")) == Headline("GPU 99 % busy.")
