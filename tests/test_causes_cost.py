@@ -229,6 +229,12 @@ def test_a_calibrated_launch_costs_what_it_did_at_the_speed_of_the_host(
     assert result.unprofiled_ns == result.predicted_ns == pytest.approx(40_000 - 4 * expected_ns, rel=0.01)
 
 
+def test_calls_of_python_programs_cost_more_than_those_of_the_calibration() -> None:
+    sample = {"start_ns": 0, "thread": 7, "process": 1, "pid": 1, "tid": 7, "function": "main", "stack": "main"}
+    profile = known(LAUNCH_BOUND, profiler_costs=[cost("launch", 1_500.0, 6_000.0)], python_samples=[sample])
+    assert found(profile).call_cost_ns == 3_000.0
+
+
 def test_each_kind_of_call_has_its_own_cost() -> None:
     picture = "nvtx  [measure                    ]\ncpu   LLLLLL..CCCC..EE..SSSSSS..AA\ns7    ......aa.H"
     costs = [cost("launch", 1000.0), cost("copy", 2000.0), cost("wait", 3000.0), cost("event", 0.0)]

@@ -13,6 +13,7 @@ import pandas as pd
 
 from nightsight.analyze.causes.graph import CallNodes
 from nightsight.analyze.causes.model import BEGIN, CALL, LAUNCH, Model
+from nightsight.events.frameworks import CUDA, framework_of
 from nightsight.events.loops import timed_step
 from nightsight.events.names import LAUNCHES, OTHERS, call_kinds
 from nightsight.events.timeline import Timeline
@@ -36,6 +37,10 @@ _LEAST_OTHER_NS: Final = 1_000
 _LOGS: Final = r"\b(?:trace_structured|_log_timed_event) \("
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
+# a call in a Python program costs this many times what it costs at calibration, in a short loop whose code and data stay
+# in the caches: in steps of 17 programs on H200 that the host limits (tests/real, 2026-11-28), timed with and without
+# nsys, 1.1 to more than 3 times, in the median 2.4. Runs of one program differ by as much
+_IN_PYTHON: Final = 2.0
 # lower bound of a call without the profiler (stored: 0.75 to 3 µs)
 _SHORTEST_CALL_NS: Final = 1_500
 # the host of a capture is at most this many times faster or slower than it was at calibration: hosts vary by half from
@@ -81,7 +86,9 @@ def cost_of(timeline: Timeline, calls: CallNodes, launching: Flags) -> Cost:
     # the overhead of profilers other than nsys and PyTorch's is unknown
     launch_ns = _COST_OF_LAUNCH.get(collector, 0.0) * recorded_ns
     if is_calibrated:
-        added_ns = calibration["added_ns"] * _slowdown(recorded_ns, float(calibration["recorded_ns"][LAUNCHES]))
+        slowdown = _slowdown(recorded_ns, float(calibration["recorded_ns"][LAUNCHES]))
+        of_program = 1.0 if framework_of(timeline.profile) == CUDA else _IN_PYTHON
+        added_ns = of_program * slowdown * calibration["added_ns"]
         launch_ns = float(added_ns[LAUNCHES])
     by_call = np.where(launching, launch_ns, np.where(length >= _LEAST_OTHER_NS, _COST_OF_OTHERS * launch_ns, 0.0))
     if is_calibrated:
