@@ -37,9 +37,9 @@ _LEAST_OTHER_NS: Final = 1_000
 _LOGS: Final = r"\b(?:trace_structured|_log_timed_event) \("
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
-# a call in a Python program costs this many times what it costs at calibration, in a short loop whose code and data stay
-# in the caches: in steps of 17 programs on H200 that the host limits (tests/real, 2026-11-28), timed with and without
-# nsys, 1.1 to more than 3 times, in the median 2.4. Runs of one program differ by as much
+# a call in a Python program costs this many times what it costs at calibration, in a short loop whose code and data
+# stay in the caches: in steps of 17 programs on H200 that the host limits (tests/real, 2026-11-28), timed with and
+# without nsys, 1.1 to more than 3 times, in the median 2.4. Runs of one program differ by as much
 _IN_PYTHON: Final = 2.0
 # lower bound of a call without the profiler (stored: 0.75 to 3 µs)
 _SHORTEST_CALL_NS: Final = 1_500
