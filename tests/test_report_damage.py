@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nightsight.errors import CaptureError, PipelineError
 from nightsight.model.report import Finding, Report
 from nightsight.render import FORMATS, Source
+from nightsight.render.page.html import render_html
 from nightsight.render.page.page import page
 from nightsight.render.table.layouts import refuse_incomplete
 from nightsight.workflows.analysis import build_report
@@ -136,3 +137,17 @@ def test_infinite_numbers_of_our_own_are_missing_in_the_file() -> None:
     assert document["results"][0]["table"]["rows"] == [["a", None, 1], ["b", None, None], ["c", None, "x"]]
     assert document["findings"][0]["gain_pct"] is None
     assert made_or_refused(text.replace('"x"', "2"), *FORMATS.keys() - {"perfetto", "speedscope", "parquet"})
+
+
+def test_a_report_without_what_was_added_since_is_rendered(recorded: Recorded) -> None:
+    document = json.loads(recorded.report("train").to_json())
+    document["results"] = [result for result in document["results"] if result["name"] != "fix_ladder"]
+    (gains,) = (result["table"] for result in document["results"] if result["name"] == "what_if")
+    place = gains["columns"].index("counted_pct")
+    del gains["columns"][place]
+    for row in gains["rows"]:
+        del row[place]
+    report = Report.from_json(json.dumps(document))
+    refuse_incomplete(report)
+    assert page(report).windows.windows[0].ladder is None
+    assert "FP32 math runs without tensor cores" in render_html(report)

@@ -70,7 +70,7 @@ _MOST_EVIDENCE: Final = 3
 _MOST_FUSED: Final = 2
 # a reason that accounts for a smaller share of the time of a finding is not why it takes long
 _LEAST_OF_COMPILING: Final = 0.1
-_WHAT_IF_COLUMNS: Final = tuple(column.name for column in WHAT_IF.columns if not column.is_optional)
+_WHAT_IF_COLUMNS: Final = (*(column.name for column in WHAT_IF.columns if not column.is_optional), "counted_pct")
 # explains the order if its gain is larger than that of the first cause
 _GRAPH_LATER: Final = "then use a CUDA graph, which cannot contain syncs"
 # a cause with this share of its time before the loop belongs to the start-up

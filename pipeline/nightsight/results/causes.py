@@ -97,6 +97,7 @@ WHAT_IF: Final = Entry(
             NUMBER,
             "the gain as it counts when the first cause is chosen: less if code may prevent the fix, such as that of a "
             "CUDA graph",
+            is_optional=True,  # older reports do not have it
         ),
         Column("order", WHOLE, "its place in the best sequence, from 1; missing if it is not in it"),
         Column("after_ns", NUMBER, "one repetition after this and all before it in the sequence"),

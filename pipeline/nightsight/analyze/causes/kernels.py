@@ -7,7 +7,7 @@ bounds the gain.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -124,7 +124,7 @@ class KernelRemedy:
 
     `place`: the kernels in words. `operations`: positions in `Timeline.operations`, in order. `new_ns`: 0 for kernels
     that another one absorbs. `removed`: those that would no longer be launched. `kernels`: the names of those with the
-    most time.
+    most time. `compiles_model`: whether a compiler of the whole model makes it, in PyTorch.
     """
 
     rule: str
@@ -133,6 +133,7 @@ class KernelRemedy:
     new_ns: Ints
     removed: Flags
     kernels: tuple[str, ...]
+    compiles_model: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -527,7 +528,7 @@ def _find_chains_to_fuse(work: _WindowWork, steps: Ints) -> Iterator[KernelRemed
         fused = [_fused_times(work, repeated.rows, repeated.chain) for repeated in chains]
         others = len(chains) - 1
         place = listed(chains[0].words, _WORDS) + (f" and {counted(others, 'more chain')}" if others else "")
-        yield work.remedy("fusion", place, rows, np.concatenate(fused))
+        yield replace(work.remedy("fusion", place, rows, np.concatenate(fused)), compiles_model=True)
 
 
 def _one_kernel_per_step(work: _WindowWork, steps: Ints, rows: Ints, share: float) -> Ints:

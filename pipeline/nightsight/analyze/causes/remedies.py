@@ -1422,7 +1422,7 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
             time,
             edit,
             kernels=proposal.kernels,
-            launching=_compiled_launches(scene) if proposal.rule == "fusion" else (),
+            launching=_compiled_launches(scene) if proposal.compiles_model else (),
         )
 
 
