@@ -93,6 +93,16 @@ def test_a_guard_that_is_killed_takes_the_command_along(child: Callable[..., Chi
     assert wait_until(lambda: not running(f"# {tmp_path}"), 5)
 
 
+def test_a_guard_that_is_killed_before_it_answers_is_a_killed_command(
+    child: Callable[..., Child], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies = tmp_path / "dies.py"
+    dies.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    monkeypatch.setattr(process.guard, "__file__", str(dies))
+    outcome = run_logged(child("pass"), log=tmp_path / "log", timeout_s=30)
+    assert (outcome.status, outcome.timed_out, outcome.interrupted) == (128 + signal.SIGKILL, False, False)
+
+
 def test_a_daemon_with_an_empty_environment_is_gone_at_the_end(child: Callable[..., Child], tmp_path: Path) -> None:
     wait = f"while not all(os.path.exists(f'{tmp_path}/{{mark}}') for mark in {MARKS}): time.sleep(0.05)"
     outcome = run_logged(child(stays(tmp_path, last=wait)), log=tmp_path / "log", timeout_s=30)

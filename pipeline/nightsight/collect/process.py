@@ -4,7 +4,6 @@ guard.py starts each command and ensures this. A command that must be stopped ge
 while it is saving.
 """
 
-import errno
 import os
 import re
 import signal
@@ -95,7 +94,7 @@ class Child:
 
 
 class RunningCommand:
-    """A running command, started by the guard `process`; `pid` is the command's process id.
+    """A running command, started by the guard `process`; `pid` is the command's process id, 0 if the guard did not say.
 
     is_interrupted: Ctrl-C came while it was started; the first wait for its end raises KeyboardInterrupt.
     """
@@ -199,10 +198,14 @@ def _start(child: Child, output: LoggedOutput) -> Iterator[RunningCommand]:
             except KeyboardInterrupt:
                 # the command may run already, and then gets its time to save; the guard answers soon
                 running.is_interrupted = True
-            answer = int(own_end.recv(32) or -errno.EIO)
-            if answer < 0:
-                raise start_error(child.command[0], OSError(-answer, os.strerror(-answer)))
-            running.pid = answer
+            answer = own_end.recv(32)
+            if answer:
+                running.pid = int(answer)
+            else:
+                # the guard was killed, perhaps by the command, before it could answer: it has a status, but no command
+                running.ends(_KILL_S)
+            if running.pid < 0:
+                raise start_error(child.command[0], OSError(-running.pid, os.strerror(-running.pid)))
             yield running
         finally:
             own_end.close()
