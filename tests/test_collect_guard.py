@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nightsight.collect import output, process
+from nightsight.collect import guard, output, process
 from nightsight.collect.process import Child, run_logged
 from nightsight.errors import CaptureError
 from tests.conftest import is_alive
@@ -98,7 +98,7 @@ def test_a_guard_that_is_killed_before_it_answers_is_a_killed_command(
 ) -> None:
     dies = tmp_path / "dies.py"
     dies.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    monkeypatch.setattr(process.guard, "__file__", str(dies))
+    monkeypatch.setattr(guard, "__file__", str(dies))
     outcome = run_logged(child("pass"), log=tmp_path / "log", timeout_s=30)
     assert (outcome.status, outcome.timed_out, outcome.interrupted) == (128 + signal.SIGKILL, False, False)
 
