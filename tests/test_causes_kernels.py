@@ -643,7 +643,8 @@ def test_kernels_of_other_grids_are_others() -> None:
         ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x64_32x4_nn_align1>(T1)", 0.35),
         ("cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x2_tn_align2", 0.6),
         ("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_32x4_nn_align8", None),
-        # on CUDA cores, one element at a time is usual
+        # in FP64 and on CUDA cores, one element at a time is usual
+        ("void cutlass::Kernel2<cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1>(T1::Params)", None),
         ("cutlass_80_simt_sgemm_128x128_8x4_nn_align1", None),
     ],
 )

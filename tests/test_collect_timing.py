@@ -3,11 +3,13 @@
 import importlib.util
 import json
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -249,6 +251,21 @@ def test_calls_inside_calls_that_repeat_are_not_noted(hook: Any, tmp_path: Path)
     assert noted(times) == ["Net", "Loss"] * 2 + ["Net"] * 3
 
 
+def test_the_time_in_calls_and_ranges_is_noted_for_those_that_are(hook: Any, tmp_path: Path) -> None:
+    times = hook.Times(str(tmp_path))
+    for _ in range(4):
+        times.begin("epoch")
+        for name in ("Net", "Optimizer.step#Adam.step"):
+            times.enter(name)
+            time.sleep(0.001)
+            times.leave()
+        times.end()
+    took = {times.began[place][0]: ns for place, ns in times.took_ns.items()}
+    assert took.keys() == {"epoch", "Net", "step (ends with Adam.step)"}
+    assert took["epoch"] >= took["Net"] + took["step (ends with Adam.step)"] >= 2_000_000
+    assert len(times.took_ns) == len(times.began)
+
+
 def test_ranges_are_as_if_there_were_no_calls_in_or_around_them(hook: Any, tmp_path: Path) -> None:
     times = hook.Times(str(tmp_path))
     for _ in range(5):
@@ -392,8 +409,8 @@ def test_a_command_that_does_not_start_is_a_finding(request_: Request) -> None:
 
 
 def began(folder: Path, name: str, rows: list[list[Any]], paths: tuple[str, ...] = ("step",)) -> None:
-    """Write the times of a process; those of ranges have no fifth column."""
-    whole = [[*row, row[2]][:5] for row in rows]
+    """Write the times of a process; rows without a fifth column are not of optimizers, without a sixth are open."""
+    whole = [[*row, *(row[2], None)[len(row) - 4 :]] for row in rows]
     (folder / f"{name}.json").write_text(json.dumps({"paths": paths, "began": whole}))
 
 
@@ -401,7 +418,16 @@ def test_the_gpu_says_how_long_a_step_takes_where_the_cpu_runs_ahead(tmp_path: P
     # before CUDA is set up there is no time on the GPU; a step takes it 50, the CPU 1
     began(tmp_path, "1", [[0, 7, n, None if n < 2 else 50 * n] for n in range(8)])
     (row,) = summarize_ranges(tmp_path).to_dict("records")
-    assert row == {"path": "step", "instances": 6, "med_ns": 50.0, "on_gpu": True}
+    assert row == {"path": "step", "instances": 6, "med_ns": 50.0, "on_gpu": True, "host_ns": None}
+
+
+def test_the_cpu_is_in_a_range_as_long_as_it_usually_is_after_the_start(tmp_path: Path) -> None:
+    # the first step loads kernels; the last has not ended
+    took = [*[900] * 3, *[40, 41, 39, 40, 90, 40], None]
+    starts = np.cumsum([0, *[1000] * 3, *[50] * 6])
+    began(tmp_path, "1", [[0, 7, int(start), None, int(start), ns] for start, ns in zip(starts, took, strict=True)])
+    (row,) = summarize_ranges(tmp_path).to_dict("records")
+    assert (row["med_ns"], row["host_ns"]) == (50.0, 40)
 
 
 def test_threads_are_summarized_one_by_one(tmp_path: Path) -> None:
@@ -453,7 +479,7 @@ def test_a_damaged_file_counts_for_nothing(tmp_path: Path, content: str) -> None
 
 def test_step_times_of_a_workload_are_those_of_its_range() -> None:
     (row,) = of_benchmark(Benchmark((5.0, 9.0, 6.0), 20)).to_dict("records")
-    assert row == {"path": "measure / step", "instances": 60, "med_ns": 6.0, "on_gpu": True}
+    assert row == {"path": "measure / step", "instances": 60, "med_ns": 6.0, "on_gpu": True, "host_ns": None}
 
 
 # beside a capture

@@ -116,8 +116,8 @@ def test_what_lies_outside_of_the_window_is_not_called_healthy() -> None:
     report = build_report(captured((*[waiting] * 60, *[validation] * 200)), "two loops")
     assert verdict(report, numbers(report)).text == (
         "GPU 93.2 % busy. The CPU waits for the GPU in `train` (cudaDeviceSynchronize). First: drop the sync, about "
-        "\N{MINUS SIGN}6.8 %. After these steps (51.9 % of the run): The CPU waits for the GPU in `validation` "
-        "(cudaDeviceSynchronize)."
+        "\N{MINUS SIGN}6.8 %. A step then takes 2.90 ms instead of 3.11 ms. After these steps (51.9 % of the run): The "
+        "CPU waits for the GPU in `validation` (cudaDeviceSynchronize)."
     )
     alone = build_report(captured(tuple([train] * 60)), "one loop")
     assert "None of" in verdict(alone, numbers(alone)).text

@@ -200,6 +200,13 @@ def test_a_loop_on_the_device_that_is_recorded_is_of_the_graph_that_holds_it(rec
         assert not rules_of(profile)
 
 
+def test_a_wait_for_a_stream_waits_for_the_loop_that_its_graph_runs_on_another_one(recorded: Recorded) -> None:
+    for name in ("h100_loop_kineto.json", "h100_loop_node"):
+        cause = recorded.report(name).rows(WHAT_IF).iloc[0]
+        # 8 blocks on 132 SMs, in each step
+        assert (cause["rule"], round(cause["gain_pct"], -1)) == ("small_grid", 90)
+
+
 def test_kernels_of_a_loop_belong_to_the_graph_that_runs_not_to_one_that_waits() -> None:
     profile = draw("cpu  G.G.G\ns7   ......a.ccc...a.ccc...a.ccc")
     calls, kernels = profile.table("api_calls")["correlation"].tolist(), profile.table("kernels")

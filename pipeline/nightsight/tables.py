@@ -265,7 +265,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "profiler_costs": {"kind": TEXT, "added_ns": "float64", "recorded_ns": "float64"},
     # repeated ranges in a run without the profiler, by path with `#` for numbers; med_ns: from one start to
     # the next, the mean if some take much longer; on_gpu: whether starts are times on the GPU or on the CPU
-    "timed_ranges": {"path": TEXT, "instances": INT, "med_ns": "float64", "on_gpu": "bool"},
+    # host_ns: how long the CPU is in such a range or call, typically; for steps that end with an optimizer, in its call
+    "timed_ranges": {"path": TEXT, "instances": INT, "med_ns": "float64", "on_gpu": "bool", "host_ns": NULLABLE},
     # what torch.compile compiled; start_ns: since the epoch in the file; reason: why it was compiled again;
     # fix: code that avoids that; graph_break: what torch.compile could not compile in it
     "compilations": {

@@ -7,11 +7,11 @@ $NIGHTSIGHT_SEARCH, only count their possible changes; the functions in $NIGHTSI
 (`injected/functions.py`). $NIGHTSIGHT_LIMIT: the program ends after some steps or seconds.
 
 Times are recorded in a run without a profiler, by the same names: at the beginning of NVTX ranges, of outermost
-modules, of backward passes and data loaders, and at the end of optimizer steps. Each beginning that is not inside a
-repetition gets two times: that of the CPU, and that at which the GPU has done all earlier work of the current stream,
-by a CUDA event (some microseconds each, for a few per step). Each process writes its times to a separate file in the
-folder $NIGHTSIGHT_TIMES when it ends. The program must not be affected: failures here are ignored. Runs in the
-program's Python, which may be older than ours.
+modules, of backward passes and data loaders, and at the end of optimizer steps; and how long the CPU was in each. Each
+beginning that is not inside a repetition gets two times: that of the CPU, and that at which the GPU has done all
+earlier work of the current stream, by a CUDA event (some microseconds each, for a few per step). Each process writes
+its times to a separate file in the folder $NIGHTSIGHT_TIMES when it ends. The program must not be affected: failures
+here are ignored. Runs in the program's Python, which may be older than ours.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ class Times:
     """The beginnings, in order: path, thread, CPU time in ns, CUDA event (None without CUDA), and a second CPU time.
 
     Both CPU times are equal, except for steps that end with an optimizer step: there the second one is its beginning.
+    `took_ns`: for the places of beginnings in this order, how long the CPU was in the range or call.
     """
 
     def __init__(self, folder: str) -> None:
         self.folder, self.process = Path(folder), os.getpid()
         self.began: list[tuple[str, int, int, Any, int]] = []
+        self.took_ns: dict[int, int] = {}
         self.counts: Counter[str] = Counter()
         self.local = threading.local()
         self.calls: Counter[str] = Counter()
@@ -64,11 +66,12 @@ class Times:
 
     def begin(self, label: str) -> None:
         """Record that a range begins on this thread, and the ranges around it."""
-        around, inside = self.stack[-1] if self.stack else ("", False)
+        around, inside, *_ = self.stack[-1] if self.stack else ("", False)
         path = f"{around} / {label}" if around else label
-        self.stack.append((path, inside or self.counts[self._counted(path)] >= _OFTEN))
-        if not inside:
-            self.note(path)
+        is_repeated = inside or self.counts[self._counted(path)] >= _OFTEN
+        place = -1 if inside else self.note(path)
+        # since then: the time of the note is not that of the program
+        self.stack.append((path, is_repeated, place, time.perf_counter_ns()))
 
     def _counted(self, path: str) -> str:
         """Count a range or call; return its name without numbers."""
@@ -76,15 +79,21 @@ class Times:
         self.counts[family] += 1
         return family
 
-    def note(self, path: str, since_ns: int = 0) -> None:
-        """Take the time of a beginning; for a step that ends with a call begun at `since_ns`, the time of its end."""
+    def note(self, path: str, since_ns: int = 0) -> int:
+        """Take the time of a beginning, or, for a step that ends with a call begun at `since_ns`, of its end.
+
+        Returns its place in `began`, -1 if there is no room.
+        """
+        place = -1
         if len(self.began) < _MOST:
+            place = len(self.began)
             if not self.began:
                 # not earlier: the handler that is registered first runs last, after CUDA has shut down
                 atexit.register(self.save)
             now = time.perf_counter_ns()
             self.began.append((path, threading.get_ident(), now, _event(), since_ns or now))
         self.leave_at_limit(path)
+        return place
 
     def leave_at_limit(self, path: str) -> None:
         """End the process if enough has begun; a worker of a loader, and any other fork, has no steps."""
@@ -99,12 +108,21 @@ class Times:
     def end(self) -> None:
         """Record that the innermost range of this thread ends."""
         if self.stack:
-            self.stack.pop()
+            *_, place, since_ns = self.stack.pop()
+            self._took(place, since_ns)
+
+    def _took(self, place: int, since_ns: int) -> None:
+        """Record that the range or call at a place ends."""
+        if place >= 0:
+            self.took_ns[place] = time.perf_counter_ns() - since_ns
 
     @property
-    def stack(self) -> list[tuple[str, bool]]:
-        """The open ranges of this thread: path, and whether ranges inside are part of a repetition."""
-        stack: list[tuple[str, bool]] = self.local.__dict__.setdefault("stack", [])
+    def stack(self) -> list[tuple[str, bool, int, int]]:
+        """The open ranges of this thread: path, whether ranges inside are part of a repetition, place, and beginning.
+
+        The place is that in `began`, -1 for none.
+        """
+        stack: list[tuple[str, bool, int, int]] = self.local.__dict__.setdefault("stack", [])
         return stack
 
     def enter(self, name: str) -> None:
@@ -115,15 +133,16 @@ class Times:
         now, (open_calls, ranges) = time.perf_counter_ns(), (self.entered, self.stack)
         inside = bool((open_calls and open_calls[-1][1]) or (ranges and ranges[-1][1]))
         family = self._counted(name)
-        open_calls.append((name, inside or self.counts[family] >= _OFTEN, now))
+        is_repeated, place, since_ns = inside or self.counts[family] >= _OFTEN, -1, now
         # steps of optimizers are always recorded, when they end
-        if inside or name.startswith(_OPTIMIZER):
-            return
-        if family in self.left_out or len(self.began) > _MOST // 2:
-            self.leave_at_limit(name)
-            return
-        self.note(name)
-        self._afford(family, now, time.perf_counter_ns() - now)
+        if not inside and not name.startswith(_OPTIMIZER):
+            if family in self.left_out or len(self.began) > _MOST // 2:
+                self.leave_at_limit(name)
+            else:
+                place = self.note(name)
+                since_ns = time.perf_counter_ns()
+                self._afford(family, now, since_ns - now)
+        open_calls.append((name, is_repeated, place, since_ns))
 
     def _afford(self, family: str, now: int, spent_ns: int) -> None:
         """Exclude the most frequent calls once calls cost too much: they are unlikely to be steps."""
@@ -137,14 +156,16 @@ class Times:
 
     def leave(self, _: object = None) -> None:
         """Record that the innermost call ends; the call of an outermost optimizer ends a step."""
-        name, _, since_ns = self.entered.pop()
+        name, _, place, since_ns = self.entered.pop()
+        self._took(place, since_ns)
         if name.startswith(_OPTIMIZER) and not any(outer.startswith(_OPTIMIZER) for outer, *_ in self.entered):
-            self.note(f"{_STEP}{name[len(_OPTIMIZER) :]})", since_ns)
+            took_ns = time.perf_counter_ns() - since_ns
+            self.took_ns[self.note(f"{_STEP}{name[len(_OPTIMIZER) :]})", since_ns)] = took_ns
 
     @property
-    def entered(self) -> list[tuple[str, bool, int]]:
-        """The calls that have not ended on this thread: as `stack`, and when they began."""
-        entered: list[tuple[str, bool, int]] = self.local.__dict__.setdefault("entered", [])
+    def entered(self) -> list[tuple[str, bool, int, int]]:
+        """The calls that have not ended on this thread, as `stack`."""
+        entered: list[tuple[str, bool, int, int]] = self.local.__dict__.setdefault("entered", [])
         return entered
 
     def save(self) -> None:
@@ -155,8 +176,10 @@ class Times:
             on_gpu = _on_gpu([event for *_, event, _ in self.began])
             places = {path: place for place, path in enumerate(dict.fromkeys(path for path, *_ in self.began))}
             began = [
-                [places[path], thread, ns, gpu_ns, since_ns]
-                for (path, thread, ns, _, since_ns), gpu_ns in zip(self.began, on_gpu)  # noqa: B905 (Python 3.8)
+                [places[path], thread, ns, gpu_ns, since_ns, self.took_ns.get(place)]
+                for place, ((path, thread, ns, _, since_ns), gpu_ns) in enumerate(
+                    zip(self.began, on_gpu)  # noqa: B905 (Python 3.8)
+                )
             ]
             document = {"paths": list(places), "began": began}
             aside = self.folder / f"{self.process}.new"

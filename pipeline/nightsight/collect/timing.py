@@ -20,14 +20,14 @@ from nightsight.errors import ToolError
 from nightsight.events.loops import ENDS_WITH, ends_a_step, slow_at_start
 from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.model.report import Benchmark, Finding
-from nightsight.tables import conform
+from nightsight.tables import TABLES, conform
 
 _VARIABLE: Final = "NIGHTSIGHT_TIMES"
 _STEP: Final = "measure / step"
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 # a mean that differs from the median by this factor is that of steps some of which take much longer, or shorter
 _UNEVEN: Final = 1.25
-_COLUMNS: Final = ["path", "thread", "cpu_ns", "gpu_ns", "since_ns"]
+_COLUMNS: Final = ["path", "thread", "cpu_ns", "gpu_ns", "since_ns", "took_ns"]
 
 
 @dataclass(frozen=True)
@@ -101,22 +101,19 @@ def time_ranges(program: Program, request: Request, limit: RunLimit | None = Non
 
 def summarize_ranges(folder: Path) -> pd.DataFrame:
     """Return the table `timed_ranges` of the files that the processes of a program left in a folder."""
-    by_path: dict[str, list[tuple[int, float, bool]]] = {}
-    for file in sorted(folder.glob("*.json")):
-        for path, count, med_ns, on_gpu in _of_process(file):
-            by_path.setdefault(path, []).append((count, med_ns, on_gpu))
+    rows = [row for file in sorted(folder.glob("*.json")) for row in _of_process(file)]
+    table = pd.DataFrame(rows, columns=list(TABLES["timed_ranges"]))
     # of several processes and threads, the one with the most instances; of those, the slowest: others wait for it
-    best = {path: max(summaries, key=lambda summary: summary[:2]) for path, summaries in by_path.items()}
-    rows = [(path, count, med_ns, on_gpu) for path, (count, med_ns, on_gpu) in best.items()]
-    return conform("timed_ranges", pd.DataFrame(rows, columns=["path", "instances", "med_ns", "on_gpu"]))
+    table = table.sort_values(["instances", "med_ns"], ascending=False, kind="stable").drop_duplicates("path")
+    return conform("timed_ranges", table.sort_index())
 
 
-def _of_process(file: Path) -> Iterator[tuple[str, int, float, bool]]:
-    """Yield path, number, time and clock for each family of ranges of each thread; nothing from a damaged file."""
+def _of_process(file: Path) -> Iterator[tuple[str, int, float, bool, int | None]]:
+    """Yield a row of `timed_ranges` for each family of ranges of each thread; nothing from a damaged file."""
     try:
         document: Any = json.loads(file.read_bytes())
         starts = pd.DataFrame(document["began"], columns=_COLUMNS).astype(
-            {"path": "int64", "thread": "int64", "cpu_ns": "int64", "gpu_ns": "float64", "since_ns": "int64"}
+            {name: "float64" if name in ("gpu_ns", "took_ns") else "int64" for name in _COLUMNS}
         )
         names = pd.Index([str(path) for path in document["paths"]], dtype="str")
         families = without_numbers(names).str.replace("##", "#").take(starts["path"].to_numpy())
@@ -137,7 +134,9 @@ def _of_process(file: Path) -> Iterator[tuple[str, int, float, bool]]:
         # in bursts (batches of several workers)
         mean_ns = float(intervals[slow_at_start(start_ns) :].mean())
         is_even = median_ns / _UNEVEN <= mean_ns <= _UNEVEN * median_ns
-        yield str(family), len(start_ns), median_ns if is_even else mean_ns, on_gpu
+        took_ns = rows["took_ns"].iloc[slow_at_start(start_ns) :].median()
+        host_ns = None if np.isnan(took_ns) else round(took_ns)
+        yield str(family), len(start_ns), median_ns if is_even else mean_ns, on_gpu, host_ns
 
 
 _NOTHING: Final = conform("timed_ranges", pd.DataFrame(columns=["path", "instances", "med_ns", "on_gpu"]))

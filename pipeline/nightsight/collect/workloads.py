@@ -358,7 +358,8 @@ def program_failure(program: Program, outcome: Outcome, log: Path) -> WorkloadEr
     """Return the error for a program that failed or was stopped before anything was captured."""
     output = last_lines(log)
     words = f"Its last lines:\n{output}\n" if output else "It printed nothing.\n"
-    advice = "Allow more time (--timeout), or do less work. " if outcome.timed_out else ""
+    alone = "Run it without nightsight. If it works alone, try --names off, then --no-isolate. "
+    advice = "Allow more time (--timeout), or do less work. " if outcome.timed_out else alone
     return WorkloadError(f"{program.name} {outcome.ending}; nothing was captured", f"{words}{advice}Its output: {log}")
 
 

@@ -25,7 +25,7 @@ _ORIGINS: Final = (
     _Origin(
         "a trace of jax.profiler or TensorFlow (XLA)",
         re.compile(r'"/device:(?:GPU|TPU|CPU):\d|"/host:CPU"|"hlo_(?:op|module)"'),
-        f"{_WITH_NSYS} XProf and {_PERFETTO}",
+        f"{_WITH_NSYS} XProf and ui.perfetto.dev show this file.",
     ),
     _Origin(
         "a trace of Ascend's profiler (torch_npu)",

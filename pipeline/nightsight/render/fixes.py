@@ -47,6 +47,19 @@ class Fixes:
         """Return the fix that a finding is about, if it is one of these."""
         return next((fix for fix in self.fixes if finding is not None and fix.is_of(finding)), None)
 
+    def change(self, fix: Fix) -> str:
+        """Return the length of a step before and after a fix alone: `4.91 ms → 0.59 ms`."""
+        return " → ".join(self._now_and_after(fix))
+
+    def sentence(self, fix: Fix) -> str:
+        """Return the same as a sentence: `A step then takes 0.59 ms instead of 4.91 ms.`"""
+        now, after = self._now_and_after(fix)
+        return f"{'A step' if self.is_step else 'The window'} then takes {after} instead of {now}."
+
+    def _now_and_after(self, fix: Fix) -> tuple[str, str]:
+        scale = self.scale()
+        return scale.with_unit(self.now_ns), scale.with_unit(self.now_ns * (1 - fix.gain_pct / 100))
+
     def scale(self) -> Scale:
         """Return a scale with three digits for a step now, and two for the shortest."""
         scale = scale_for("ns", [self.now_ns])

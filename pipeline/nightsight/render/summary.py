@@ -24,6 +24,8 @@ from nightsight.units import format_value
 _STEP: Final = f"{MEASURED_RANGE} / step"
 # profiling never speeds a program up: if a profiled step is below this share of an unprofiled one, the two differ
 _FASTER: Final = 0.9
+# a mean that differs by this factor from the median is that of steps some of which take much longer
+_FAR: Final = 1.25
 # standard deviation over mean
 _UNSTEADY: Final = 0.1
 
@@ -37,9 +39,9 @@ class Numbers:
     without the extra time of first launches) are means over the devices. Counts and other times are sums over the
     devices; `launch_api_med_ns` has one median per device. `top_*_pct` is the share of the time of all kernels, or of
     all operators. `step_ns` is the median over the unprofiled trials, `profiled_step_ns` over the steps of the window,
-    of which the shortest and the longest are `profiled_span_ns`; of several devices, they are means. `ranks`: of a job
-    of which the report holds only some, how many it has. `shared_gpus`: how many GPUs the devices are, if ranks share
-    them.
+    whose mean is `profiled_mean_ns`, and the shortest and the longest `profiled_span_ns`; of several devices, means.
+    `ranks`: of a job of which the report holds only some, how many it has. `shared_gpus`: how many GPUs the devices
+    are, if ranks share them.
     """
 
     window: str = ""
@@ -76,10 +78,19 @@ class Numbers:
     trials: int = 0
     steps_per_trial: int = 0
     profiled_step_ns: float | None = None
+    profiled_mean_ns: float | None = None
     profiled_steps: float | None = None
     profiled_span_ns: tuple[float, ...] = ()
     ranks: int | None = None
     shared_gpus: int | None = None
+
+    @property
+    def mean_step(self) -> str:
+        """The mean of the profiled steps if it is far from their median: `9.26 ms on average`; "" if it is close."""
+        if not self.profiled_mean_ns or not self.profiled_step_ns:
+            return ""
+        is_far = not 1 / _FAR <= self.profiled_mean_ns / self.profiled_step_ns <= _FAR
+        return f"{format_value(self.profiled_mean_ns, 'step_ns')} on average" if is_far else ""
 
     @property
     def step_span(self) -> str:
@@ -191,16 +202,21 @@ _SUMMED: Final = (
 
 
 def _with_steps(summary: Numbers, steps: pd.DataFrame) -> Numbers:
-    """Add the median of the window's repetitions, and the shortest and the longest of them."""
+    """Add the median and the mean of the window's repetitions, and the shortest and the longest of them."""
     if "category" not in steps:
         return summary
     whole = steps[steps["category"] == WHOLE_STEP]
-    times, counts, least, most = (_finite_values(whole, name) for name in ("med_ns", "steps", "min_ns", "max_ns"))
+    columns = ("med_ns", "steps", "avg_ns", "min_ns", "max_ns")
+    times, counts, means, least, most = (_finite_values(whole, name) for name in columns)
     if not len(times) or not len(counts):
         return summary
     span = (float(least.mean()), float(most.mean())) if len(least) and len(most) else ()
     return replace(
-        summary, profiled_step_ns=float(times.mean()), profiled_steps=float(counts.max()), profiled_span_ns=span
+        summary,
+        profiled_step_ns=float(times.mean()),
+        profiled_mean_ns=float(means.mean()) if len(means) else None,
+        profiled_steps=float(counts.max()),
+        profiled_span_ns=span,
     )
 
 

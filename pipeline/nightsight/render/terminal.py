@@ -3,6 +3,7 @@
 Terminals get lines, notebooks get HTML. All texts are printable: names of kernels and files cannot control a terminal.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from nightsight.render.summary import Numbers, numbers
 from nightsight.render.table.layouts import labels_of
 from nightsight.render.table.view import floats, operation_names
 from nightsight.render.verdict import SENTENCES, Verdict, cause_of, gain_of, start_up_of, verdict
+from nightsight.results.causes import REPLAY
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM, MEMORY_OPERATIONS
 from nightsight.results.ncu import NCU_KERNELS
 from nightsight.results.operators import CPU_OPS
@@ -153,11 +155,15 @@ def _facts(report: Report, run: Numbers) -> Iterator[str]:
         yield printable(report.environment.gpu)
     step = "" if run.profiled_step_ns is None else f" of {format_value(run.profiled_step_ns, 'step_ns')}"
     if run.repeated:
-        yield f"{printable(run.repeated)}{step}{f' ({run.step_span})' if run.step_span and step else ''}"
+        spread = ", ".join(filter(None, [run.step_span, run.mean_step])) if step else ""
+        yield f"{printable(run.repeated)}{step}{f' ({spread})' if spread else ''}"
     elif run.window_ns is not None:
         yield f"window {format_value(run.window_ns, 'window_ns')}"
-    if run.step_ns is not None:
-        yield f"step without a profiler {format_value(run.step_ns, 'step_ns')}"
+    # that of a benchmark, or of the run without the profiler
+    timed_ns = floats(report.rows(REPLAY).get("timed_ns", pd.Series(dtype="float64")))[:1]
+    step_ns = run.step_ns if run.step_ns is not None else next(iter(timed_ns.tolist()), math.nan)
+    if math.isfinite(step_ns):
+        yield f"step without a profiler {format_value(step_ns, 'step_ns')}"
 
 
 def _serving_lines(report: Report) -> Iterator[str]:

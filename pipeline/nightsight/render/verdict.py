@@ -12,6 +12,7 @@ from nightsight.events.kernel_labels import label_of
 from nightsight.events.peaks import LIMITED_PCT
 from nightsight.events.window import GPU_WORK, LONG_REST, START_UP
 from nightsight.model.report import Finding, Report, View, find
+from nightsight.render.fixes import Fixes, fixes_of
 from nightsight.render.summary import Numbers
 from nightsight.results.categories import BUSY, COMMUNICATION, COMPUTE, GRAPHS, IDLE, UNSEEN
 from nightsight.results.causes import REPLAY, WHAT_IF
@@ -52,15 +53,16 @@ _WITHOUT_GPU: Final = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """Up to four sentences about a report, and the doubt that they already cover (`about`).
+    """Up to five sentences about a report, and the doubt that they already cover (`about`).
 
-    state: how busy the GPU was, or what else was recorded. cause: the largest cost. first: the fix, and its gain. more:
-    what else the run lost. advice: the finding that `cause` and `first` are about.
+    state: how busy the GPU was, or what else was recorded. cause: the largest cost. first: the fix, and its gain. step:
+    how long a step takes with it. more: what else the run lost. advice: the finding that `cause` and `first` are about.
     """
 
     state: str
     cause: str = ""
     first: str = ""
+    step: str = ""
     more: str = ""
     about: Finding | None = None
     advice: Finding | None = None
@@ -68,7 +70,7 @@ class Verdict:
     @property
     def text(self) -> str:
         """All sentences, joined."""
-        return " ".join(part for part in (self.state, self.cause, self.first, self.more) if part)
+        return " ".join(part for part in (self.state, self.cause, self.first, self.step, self.more) if part)
 
 
 def verdict(report: Report, run: Numbers) -> Verdict:
@@ -91,7 +93,7 @@ def verdict(report: Report, run: Numbers) -> Verdict:
                 f"First: {action}, about {gain_of(outside.finding)} of the whole run.",
             )
         return Verdict(state, *sentences)
-    outcome = _on_finding(state, causes[0])
+    outcome = _on_finding(state, causes[0], fixes_of(report))
     if outside is None or (outside.finding.gain_ns or 0) < _MORE_OUTSIDE * (causes[0].gain_ns or 0):
         return outcome
     share = format_value(100 * outside.share, "share_pct")
@@ -159,13 +161,16 @@ def start_up_of(report: Report) -> str:
     return f"{view.sentence} {cause_of(cause)}: {format_value(float(cause.gain_ns or 0), 'gain_ns')}."
 
 
-def _on_finding(state: str, finding: Finding) -> Verdict:
+def _on_finding(state: str, finding: Finding, fixes: Fixes | None = None) -> Verdict:
     cause, gain = cause_of(finding), gain_of(finding)
     action = excerpt(finding.action, _LONG)
     proof = finding.proof and f" ({printable(finding.proof)})"
     first = f"First: {action}{gain and f', about {gain}'}{proof}." if finding.action else ""
+    fix = fixes and fixes.about(finding)
+    # a proof has the times that were measured
+    step = fixes.sentence(fix) if fixes and fix and finding.action and not finding.proof else ""
     # a truncated list ends with dots
-    return Verdict(state, cause if cause.endswith("...") else f"{cause}.", first, advice=finding)
+    return Verdict(state, cause if cause.endswith("...") else f"{cause}.", first, step, advice=finding)
 
 
 def _shares(split: Frame) -> Frame:

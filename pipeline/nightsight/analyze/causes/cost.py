@@ -170,36 +170,45 @@ def subtract_cost(model: Model, overhead: Cost, factor: float = 1.0) -> Floats:
     return lag
 
 
-def fit_factor(lengths: Callable[[Floats], Floats], target_ns: float) -> float:
+def fit_factor(lengths: Callable[[Floats], Floats], target_ns: float, usual: float = 1.0) -> float:
     """Return the factor by which the overhead must be scaled so that a step takes `target_ns`.
 
     lengths: returns the length of a step for each of several factors. If none or many of them match, return the one
-    closest to 1 among the best.
+    closest to the usual one among the best.
     """
     factors = np.linspace(0, MOST_FACTOR, _FACTORS)
     step_ns = np.minimum.accumulate(lengths(factors))
     error, tolerance = np.abs(step_ns - target_ns), _EQUAL * target_ns
-    at_one = int(np.argmin(np.abs(factors - 1)))
-    if error[at_one] <= tolerance or not step_ns[-1] < target_ns < step_ns[0]:
-        fits = factors[error <= error.min() + tolerance]
-        return float(fits[np.argmin(np.abs(fits - 1))])
+    closest = int(np.argmin(np.abs(factors - usual)))
+    if error[closest] <= tolerance or not step_ns[-1] < target_ns < step_ns[0]:
+        return _closest(factors, error <= error.min() + tolerance, usual)
     upper = int(np.argmax(step_ns < target_ns))
     finer = np.linspace(factors[upper - 1], factors[upper], _FACTORS)
     return float(np.interp(-target_ns, -np.minimum.accumulate(lengths(finer)), finer))
 
 
-def fit_host_speed(lengths: Callable[[Floats], Floats], target_ns: float) -> float:
-    """Return by which share of its time host code must be faster so that a step takes `target_ns`; 0 if it need not.
+def _closest(values: Floats, fits: Flags, usual: float) -> float:
+    """Return the value closest to the usual one that lies among those that fit, or between two of them."""
+    best = np.flatnonzero(fits)
+    if fits[best[0] : best[-1] + 1].all():
+        return float(np.clip(usual, values[best[0]], values[best[-1]]))
+    return float(values[best][np.argmin(np.abs(values[best] - usual))])
+
+
+def fit_host_speed(lengths: Callable[[Floats], Floats], target_ns: float, usual: float = 0.0) -> float:
+    """Return by which share of its time host code must be faster so that a step takes `target_ns`.
 
     lengths: returns the length of a step for each of several shares. The host can be twice as fast as it was in
     another run: it is shared, and its clock varies. If that explains less than half of the difference, as for a step
-    that the GPU limits, the speed of the host is unknown.
+    that the GPU limits, or none is left, it is the usual share, or the one closest to it with which the step fits.
     """
     shares = np.linspace(0, 1 - 1 / _MOST_SLOWDOWN, _FACTORS)
     step_ns = np.minimum.accumulate(lengths(shares))
-    difference_ns = step_ns[0] - target_ns
-    if difference_ns <= _EQUAL * target_ns or step_ns[0] - step_ns[-1] < _LEAST_EXPLAINED * difference_ns:
-        return 0.0
+    difference_ns, tolerance = step_ns[0] - target_ns, _EQUAL * target_ns
+    if difference_ns <= tolerance:
+        return _closest(shares, np.abs(step_ns - target_ns) <= np.abs(difference_ns) + tolerance, usual)
+    if step_ns[0] - step_ns[-1] < _LEAST_EXPLAINED * difference_ns:
+        return usual
     return float(np.interp(-target_ns, -step_ns, shares))
 
 

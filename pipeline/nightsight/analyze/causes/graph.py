@@ -640,6 +640,11 @@ def _stream_waits(timeline: Timeline, calls: CallNodes, work: OperationNodes) ->
             call = callers[of_process[of_stream]]
             last = np.searchsorted(launch_ns, calls.start[call]) - 1
             waits_for[call] = np.where(last >= 0, np.append(operations, -1)[last], _NO_WORK)
+    # branches and conditional bodies of a graph run on other streams: its operation that ends last
+    by_launch = np.lexsort((work.end, work.call))
+    ends_last = np.append(by_launch, -1)[np.searchsorted(work.call[by_launch], work.call, side="right") - 1]
+    of_graph = np.where(work.call[waits_for] >= 0, ends_last[waits_for], waits_for)
+    waits_for = np.where((waits_for >= 0) & (work.end[of_graph] <= calls.end), of_graph, waits_for)
     # a call does not wait for an operation that outlasts it
     waits_for[(waits_for >= 0) & (work.end[np.maximum(waits_for, 0)] > calls.end)] = -1
     return waits_for

@@ -1429,13 +1429,15 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
 def _compiled_launches(scene: Scene) -> Edit:
     """Return the edit that launches kernels from code that torch.compile made; nothing for other frameworks.
 
-    It compiles the model, not the optimizer.
+    It compiles the model, not the optimizer. Nothing if shapes change from step to step: it would compile each.
     """
     if framework_of(scene.timeline.profile) != PYTORCH:
         return ()
     is_inside = ~_does_more_than_launch(scene) & ~_is_around_model(scene)
     is_inside &= np.array(["Optimizer.step" not in str(path) for path in scene.paths])[scene.path]
     launches = scene.in_calls[(is_inside & scene.launching)[scene.in_calls]]
+    if _changes_shape(scene, launches):
+        return ()
     # and the queries before them
     is_inside &= scene.leads_to(launches) & is_launch_code(scene)
     inside = scene.in_calls[is_inside[scene.in_calls]]

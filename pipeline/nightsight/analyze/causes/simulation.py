@@ -3,7 +3,7 @@
 Gains apply to the program without the profiler: its overhead is subtracted before any fix is applied.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -24,6 +24,7 @@ from nightsight.analyze.causes.cost import (
     timed_ns,
 )
 from nightsight.analyze.causes.functions import Code, function_in, waits_in
+from nightsight.analyze.causes.host_time import HostRanges, host_ranges
 from nightsight.analyze.causes.ladder import Replay, split_step
 from nightsight.analyze.causes.model import CALL, FEWEST, Model
 from nightsight.analyze.causes.remedies import Remedy, remedies, request_waits, temporary_costs
@@ -101,9 +102,10 @@ class Simulation:
     timed_ns: in a run without it, NaN if there was none. unprofiled_ns: the base of the gains, with the usual overhead
     scaled by `factor` to match `timed_ns`, and the host faster by a share of its time. costs: the rows of
     `profiler_cost`. obstacle: why the capture cannot be replayed, "" if it can. idle_share: of the replayed time, in
-    which a server waits for requests. larger: steps with several times the work, if the GPU has room for them, and
-    how long one takes (`larger_ns`). temporary_ns: the temporary costs of a step, which `predicted_ns` and the gains
-    exclude. replays: a step without the profiler, then after each fix of the best sequence.
+    which a server waits for requests. host: ranges that show the speed of the host, if they were timed. larger: steps
+    with several times the work, if the GPU has room for them, and how long one takes (`larger_ns`). temporary_ns: the
+    temporary costs of a step, which `predicted_ns` and the gains exclude. replays: a step without the profiler, then
+    after each fix of the best sequence.
     """
 
     model: Model
@@ -121,6 +123,7 @@ class Simulation:
     obstacle: str = ""
     faster_by: float = 0.0
     idle_share: float = 0.0
+    host: HostRanges | None = None
     larger: LargerSteps | None = None
     larger_ns: float = 0.0
     temporary_ns: float = 0.0
@@ -159,16 +162,16 @@ def simulate(timeline: Timeline) -> Simulation:
     # a step as a share of the replayed stretch
     share = timeline.window.length_ns / max(repetitions, 1) / max(scene.timeline.window.length_ns, 1)
     share = 1.0 if model.steps else share
-    fixes, timed_step_ns, factor = remedies(scene), timed_ns(timeline.profile, scene.timeline.window), 1.0
-    faster_by = 0.0
-    if timed_step_ns > 0:
-        scaled_lags = partial(map, partial(_without_profiler, scene))
-        factor = fit_factor(lambda factors: share * _step_lengths(model, list(scaled_lags(factors))), timed_step_ns)
-        # no profiler costs that much: the host was faster in that run, as its speed varies
-        factor = factor if factor < MOST_FACTOR else 1.0
-        faster_lags = partial(map, partial(speed_up_host, model, _without_profiler(scene, factor)))
-        faster_by = fit_host_speed(
-            lambda shares: share * _step_lengths(model, list(faster_lags(shares))), timed_step_ns
+    fixes, timed_step_ns = remedies(scene), timed_ns(timeline.profile, scene.timeline.window)
+    factor, faster_by, host, is_fitted = 1.0, 0.0, host_ranges(scene), False
+    if host:
+        factor, faster_by = _fit_host(scene, partial(host.lengths, model), host.timed_ns, factor, faster_by)
+        step_ns = share * _step_lengths(model, [speed_up_host(model, _without_profiler(scene, factor), faster_by)])[0]
+        # a step that the host hardly delays does not show its speed better than these ranges
+        is_fitted = abs(step_ns - timed_step_ns) <= _AS_TIMED * timed_step_ns
+    if timed_step_ns > 0 and not is_fitted:
+        factor, faster_by = _fit_host(
+            scene, lambda lags: share * _step_lengths(model, lags), timed_step_ns, factor, faster_by
         )
     base_lag = speed_up_host(model, _without_profiler(scene, factor), faster_by)
     larger = larger_steps(scene)
@@ -202,7 +205,7 @@ def simulate(timeline: Timeline) -> Simulation:
     times = (measured_ns, replayed_ns, predicted_ns, timed_step_ns, base_ns)
     size = (larger, share * larger_ns, share * max(replayed_ns - lasting_ns, 0.0))
     return Simulation(
-        model, repetitions, *times, *overhead, scaled, _obstacle(scene), faster_by, idle_share, *size, replays
+        model, repetitions, *times, *overhead, scaled, _obstacle(scene), faster_by, idle_share, host, *size, replays
     )
 
 
@@ -278,6 +281,27 @@ def _scale(gain: Gain, factor: float) -> Gain:
     remedy = replace(gain.remedy, cases=factor * gain.remedy.cases, time_ns=factor * gain.remedy.time_ns)
     times = {name: factor * getattr(gain, name) for name in ("gain_ns", "counted_ns", "after_ns")}
     return replace(gain, remedy=remedy, **times)
+
+
+def _fit_host(
+    scene: Scene, lengths: Callable[[list[Floats]], Floats], target_ns: float, factor: float, faster_by: float
+) -> tuple[float, float]:
+    """Return the factor of the overhead, and the share by which the host is faster, that give a time.
+
+    lengths: returns this time for each of several lags. factor, faster_by: what they are if it does not show them.
+    """
+    faster = partial(speed_up_host, scene.model)
+
+    def lengths_with(factors: Floats) -> Floats:
+        return lengths([faster(_without_profiler(scene, each), faster_by) for each in factors])
+
+    fitted = fit_factor(lengths_with, target_ns, factor)
+    # no profiler costs that much: the host was faster in that run, as its speed varies
+    factor = fitted if fitted < MOST_FACTOR else factor
+    lag = _without_profiler(scene, factor)
+    return factor, fit_host_speed(
+        lambda shares: lengths([faster(lag, share) for share in shares]), target_ns, faster_by
+    )
 
 
 def _without_profiler(scene: Scene, factor: float = 1.0) -> Floats:
@@ -528,6 +552,12 @@ def _profiler_notes(simulation: Simulation) -> Iterator[str]:
     comparison = f"{abs(error_pct)} % {'more' if error_pct > 0 else 'less'} than" if error_pct else "the same as"
     timed = format_value(simulation.timed_ns, "timed_ns")
     yield f"{prediction} without the profiler, {comparison} timed in a run without it ({timed})."
+    if simulation.host:
+        change_pct = 100 * (simulation.host.timed_ns / simulation.host.recorded_ns - 1)
+        yield (
+            f"Ranges in which no thread waits show the speed of the host: that run took {abs(change_pct):.0f} % "
+            f"{'less' if change_pct < 0 else 'more'} time in them than the capture."
+        )
     if abs(simulation.unprofiled_ns - simulation.timed_ns) <= _AS_TIMED * simulation.timed_ns:
         if simulation.factor != 1:
             yield f"For the gains, this overhead is scaled by {simulation.factor:.2g} to match that run."

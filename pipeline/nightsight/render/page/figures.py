@@ -240,7 +240,7 @@ def _step_figures(run: Numbers) -> Iterator[Figure]:
 
 def _of_steps(run: Numbers) -> str:
     """Return how many steps the profiled median covers, and how much they differ."""
-    return _join(f"median of {counted(run.profiled_steps or 0, 'step')}", run.step_span)
+    return _join(f"median of {counted(run.profiled_steps or 0, 'step')}", run.step_span, run.mean_step)
 
 
 def _span(values: tuple[float, ...], column: str) -> str:

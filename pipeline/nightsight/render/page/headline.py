@@ -64,14 +64,12 @@ def _on_advice(outcome: Verdict, finding: Finding, fixes: Fixes | None) -> Headl
     fix = fixes and fixes.about(finding)
     fix_text = f"{action[:1].upper()}{action[1:]}"
     if fixes and fix:
-        scale = fixes.scale()
-        before, after = fixes.now_ns, fixes.now_ns * (1 - fix.gain_pct / 100)
-        change = f"{scale.with_unit(before)} → {scale.with_unit(after)}"
-        fix_text = f"{fix_text or 'With the fix'}: *{change}*{' per step' * fixes.is_step}, {gain}{proof}."
+        per_step = " per step" * fixes.is_step
+        fix_text = f"{fix_text or 'With the fix'}: *{fixes.change(fix)}*{per_step}, {gain}{proof}."
         if fix.order and len(fixes.sequence) > 1:
             count = len(fixes.sequence)
             together = _COUNTS.get(count, f"All {count} fixes")
-            fix_text += f" {together} together: *{scale.with_unit(fixes.sequence[-1].after_ns)}*."
+            fix_text += f" {together} together: *{fixes.scale().with_unit(fixes.sequence[-1].after_ns)}*."
     elif fix_text:
         fix_text += f"{gain and f': about *{gain}*'}{proof}."
     return Headline(outcome.cause, fix_text, outcome.more)
