@@ -115,6 +115,12 @@ def _markdown() -> Renderer:
     return lambda source: {"": render_markdown(source.report).encode()}
 
 
+def _svg() -> Renderer:
+    from nightsight.render.page.picture import render_svg
+
+    return lambda source: {"": render_svg(source.report).encode()}
+
+
 def _perfetto() -> Renderer:
     from nightsight.render.export.perfetto import perfetto_trace
 
@@ -133,6 +139,7 @@ FORMATS: Final[Mapping[str, Format]] = {
     "csv": Format(".csv", _csv, is_folder=True),
     "parquet": Format(".parquet", _parquet, is_folder=True),
     "markdown": Format(".md", _markdown, has_windows=True),
+    "svg": Format(".svg", _svg),
     "perfetto": Format(".perfetto.json.gz", _perfetto, of_events=True),
     "speedscope": Format(".speedscope.json", _speedscope, of_events=True),
 }

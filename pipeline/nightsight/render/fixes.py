@@ -52,7 +52,7 @@ class Fixes:
         return " → ".join(self._now_and_after(fix))
 
     def sentence(self, fix: Fix) -> str:
-        """Return the same as a sentence: `A step then takes 0.59 ms instead of 4.91 ms.`"""
+        """Return the same as a sentence: `A step then takes 0.59 ms instead of 4.91 ms`."""
         now, after = self._now_and_after(fix)
         return f"{'A step' if self.is_step else 'The window'} then takes {after} instead of {now}."
 

@@ -6,6 +6,8 @@ from typing import Final
 
 from nightsight.events.kernel_labels import NAME_LENGTH
 from nightsight.model.report import Report
+from nightsight.render.figure.ladder import Ladder, Rung
+from nightsight.render.lines import align, cut
 from nightsight.render.page.findings import Advice, Banner
 from nightsight.render.page.page import Page, page
 from nightsight.render.table.view import TableView
@@ -19,6 +21,9 @@ _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _ESCAPED_LIVE: Final = re.compile(r"(@|#(?=.\d)|\bGH-(?=.\d)|:(?=.//)|\bwww(?=.\.))\N{ZERO WIDTH SPACE}", re.IGNORECASE)
 _ESCAPED_MARKUP: Final = re.compile(r"\\([\\`*_{}\[\]|~$#!])|&(?:amp|lt|gt);")
 _CHARACTERS: Final = {entity: chr(code) for code, entity in _ENTITIES.items()}
+# of a bar, and of the text before it, in characters
+_BAR: Final = 36
+_LABEL: Final = 48
 _INDENT: Final = "\N{NO-BREAK SPACE}" * 3
 
 
@@ -29,6 +34,7 @@ def render_markdown(report: Report) -> str:
         f"## {escape(middle_cut(view.title, NAME_LENGTH))}",
         escape(" · ".join(view.facts)),
         escape(view.windows.windows[0].verdict.text),
+        _ladder(view.windows.windows[0].ladder),
         *(_banner(banner) for banner in (*view.doubts, *view.notes)),
         _table(("", "", ""), [(figure.label, figure.value, figure.note) for figure in view.figures], numbers=(1,)),
         _advice(view.advice),
@@ -37,6 +43,22 @@ def render_markdown(report: Report) -> str:
         escape(view.generator),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _ladder(ladder: Ladder | None) -> str:
+    """Return a bar of characters for a step now, and one after each fix; images need a host, and this does not."""
+    if ladder is None:
+        return ""
+    rows = [
+        (cut(rung.label.replace("`", ""), _LABEL), rung.time, "█" * max(round(_BAR * _length(rung) / 100), 1))
+        for rung in ladder.rungs
+    ]
+    lines = align(rows, right=(1,))
+    return "\n".join([f"{escape(ladder.title)}:", "", "```text", *lines, "```"])
+
+
+def _length(rung: Rung) -> float:
+    return sum(part.width for part in rung.parts)
 
 
 def escape(text: str) -> str:

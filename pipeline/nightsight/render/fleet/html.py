@@ -4,7 +4,19 @@ from nightsight.model.fleet import Fleet
 from nightsight.render.fleet.page import fleet_page
 from nightsight.render.page.html import fill, with_policy
 
-_STYLES = ("page", "first", "text", "tables", "tables_tools", "charts", "pictures", "fleet", "media")
+_STYLES = (
+    "tokens",
+    "page",
+    "first",
+    "text",
+    "tables",
+    "tables_tools",
+    "charts",
+    "series",
+    "pictures",
+    "fleet",
+    "media",
+)
 
 
 def render_fleet(fleet: Fleet) -> str:

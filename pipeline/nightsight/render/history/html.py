@@ -9,7 +9,7 @@ from nightsight.render.history.page import Links, trend_page
 from nightsight.render.history.payload import trend_payload
 from nightsight.render.page.html import TEMPLATES, fill, with_policy
 
-_STYLES = ("page", "text", "tables", "tables_tools", "trend", "media")
+_STYLES = ("tokens", "page", "text", "tables", "tables_tools", "trend", "media")
 
 
 def render_trends(trends: Trends, links: Links | None = None) -> str:

@@ -47,12 +47,14 @@ _FROM_FILES: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
 )
 _STYLES: Final = (
+    "tokens",
     "page",
     "first",
     "text",
     "tables",
     "tables_tools",
     "charts",
+    "series",
     "pictures",
     "comparison",
     "timeline",

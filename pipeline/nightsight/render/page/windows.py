@@ -76,13 +76,13 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Ke
     outcome = verdict(report, run)
     above = headline(outcome, report, run)
     items, simulation = without_simulation(advice)
-    first = Choice(label, sentence, outcome, above, figures, splits, items, simulation, _ladder(report))
+    first = Choice(label, sentence, outcome, above, figures, splits, items, simulation, ladder_of(report))
     before = start_up(report)
     other_choices = _other_choices(report, run, labels, label)
     return Choices((first, *other_choices), prose(before.sentence, _SENTENCE) if before else "")
 
 
-def _ladder(report: Report) -> Ladder | None:
+def ladder_of(report: Report) -> Ladder | None:
     """Return the ladder of the fixes if the advice contains any of them."""
     advised, fixes = [finding for finding in report.findings if finding.severity == "advice"], fixes_of(report)
     if fixes is None or not any(fix.is_of(finding) for fix in fixes.sequence for finding in advised):
