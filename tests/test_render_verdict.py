@@ -12,6 +12,7 @@ from nightsight.render.page.figures import first_figures
 from nightsight.render.page.findings import advice, without_simulation
 from nightsight.render.page.html import render_html
 from nightsight.render.page.page import page
+from nightsight.render.page.places import Places
 from nightsight.render.summary import Numbers, numbers
 from nightsight.render.terminal import first_screen
 from nightsight.render.verdict import Verdict, busy_by_device, cause_of, gain_of, largest_wait, verdict, verdict_on
@@ -234,7 +235,7 @@ def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
 def test_the_sentence_about_the_simulation_stands_once_where_gains_are_defined() -> None:
     simulated = SIMULATED.format(one="a step", difference="+0.5 %")
     findings = tuple(waits(gain, evidence=("mine", simulated)) for gain in (14.6, 5.0))
-    items, simulation = without_simulation(advice(findings, {}, KernelLabels(())))
+    items, simulation = without_simulation(advice(findings, {}, KernelLabels(()), Places()))
     assert [item.evidence for item in items] == [("mine",), ("mine",)]
     assert simulation == f"{simulated}."
     assert render_html(small_report(results=BUSY, findings=findings)).count("The simulation of a") == 1
@@ -300,7 +301,7 @@ def test_a_long_list_of_names_is_left_out_of_a_sentence() -> None:
 def test_a_line_of_causes_says_what_a_kernel_alone_could_gain() -> None:
     alone = waits(None, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
     weighed = waits(14.6, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
-    causes = [one.cause for one in advice((alone, weighed), {}, KernelLabels(()))]
+    causes = [one.cause for one in advice((alone, weighed), {}, KernelLabels(()), Places())]
     assert causes == [f"{alone.cause}, up to \N{MINUS SIGN}78 % of its time", weighed.cause]
 
 

@@ -188,14 +188,18 @@ def _spares_rates(unit: str, divisor: float, sizes: list[float]) -> bool:
 
 
 def _decimals(unit: str, divisor: float, sizes: list[float]) -> int:
-    """Return how many decimals give the typical value four digits and the smallest one (rates: three); at most 3."""
+    """Return how many decimals give the typical value four digits and the smallest one (rates: three); at most 3.
+
+    Numbers without a unit, such as means of counts, have three.
+    """
     if unit == "pct":
         return 1
     if not sizes or (divisor == 1 and all(size == int(size) for size in sizes)):
         return 0
     typical, smallest = _magnitude(sizes[len(sizes) // 2] / divisor), _magnitude(sizes[0] / divisor)
     least = 2 if _is_rate(unit) else 0
-    return min(max(DIGITS - 1 - typical, least - smallest, 0), MOST_DECIMALS)
+    digits = DIGITS if unit else DIGITS - 1
+    return min(max(digits - 1 - typical, least - smallest, 0), MOST_DECIMALS)
 
 
 def _is_rate(unit: str) -> bool:

@@ -76,7 +76,7 @@ def test_the_text_of_a_warning_is_one_click_away(browser: Any, files: dict[str, 
 def test_the_title_of_a_section_is_not_broken_in_advice(browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 720})
     page.goto(files["train"].as_uri())
-    links = page.locator(".advice:visible strong ~ a")
+    links = page.locator(".advice:visible .whereabouts a")
     for width in range(700, 1300, 40):
         page.set_viewport_size({"width": width, "height": 720})
         assert {box["height"] < 30 for box in (link.bounding_box() for link in links.all())} == {True}

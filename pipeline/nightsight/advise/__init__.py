@@ -21,6 +21,7 @@ from nightsight.events.kernel_labels import label_of
 from nightsight.model.report import Finding, Result, find
 from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST
 from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF
+from nightsight.results.code import PYTORCH, code_for
 from nightsight.results.entry import Entry
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM, FUSED_KERNELS
 from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
@@ -38,7 +39,7 @@ from nightsight.results.program import (
 from nightsight.results.ranks import COLLECTIVES
 from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_PCT, Rule
 from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES
-from nightsight.units import format_value
+from nightsight.units import format_value, scale_for
 
 NEEDS: Final[tuple[Entry, ...]] = (
     WHAT_IF,
@@ -141,7 +142,8 @@ def advise_on_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) ->
 
 
 def _for_start_up(finding: Finding) -> Finding:
-    return replace(finding, remedy=RULE[finding.rule].at_start if finding.rule in RULE else AT_START, action="")
+    remedy = RULE[finding.rule].at_start if finding.rule in RULE else AT_START
+    return replace(finding, remedy=remedy, action="", code="")
 
 
 def unchecked_rules(results: Sequence[Result]) -> dict[str, str]:
@@ -276,20 +278,21 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     }
     remaining, error = before - gain, _error_pct(replay, row["gain_pct"]) / 100 * before
     profiled = "without the profiler" if replay["call_cost_ns"] or pd.notna(replay["timed_ns"]) else "as profiled"
-    spread = f"{format_value(remaining, 'gain_ns')} ± {format_value(min(error, remaining), 'gain_ns')}"
+    scale = scale_for("ns", [remaining])
+    spread = f"{scale.format(remaining)} ± {scale.with_unit(min(error, remaining))}"
     predicted = f"With the fix, {step.one} takes {spread} {profiled}."
     waits = row["waits_in"]
     waiting = (
         (f"Most of this time is spent in `{waits}`, waiting for another thread, a process or a file.",) if waits else ()
     )
     framework = str(replay.get("framework", ""))
-    remedy = (
-        rule.remedies.get(framework, rule.remedy) if replay["of_repetitions"] or not rule.one_time else rule.one_time
-    )
+    is_one_time = bool(rule.one_time) and not replay["of_repetitions"]
+    remedy = rule.one_time if is_one_time else rule.remedies.get(framework, rule.remedy)
     action = rule.actions.get(framework, rule.action)
     # the innermost range says most
     parts = reversed(row["path"].split(" / "))
-    places = {**rule.in_places, **(rule.in_engine if step.is_of_engine else {})}
+    in_engine = rule.in_engine if step.is_of_engine else {}
+    places = {**rule.in_places, **in_engine}
     anywhere = places.pop("", (action, remedy))
     of_place = (texts for part in parts for name, texts in places.items() if name in part)
     names = row.get("kernels", "")
@@ -302,6 +305,9 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     why = _compile_reason(tables, took_ns) if rule.compiles else _obstacle(row)
     cause = why.title.format(**texts) if why.title else title.format(**texts) + why.because
     cause += f" {per}" * (share < 1 and "{each}" not in title)
+    # an engine has options instead, and the log of torch.compile its own fix
+    has_code = not (is_one_time or in_engine or why.fix)
+    about = "\n".join((cause, why.detail, row["path"], *kernels[:1]))
     each_time = (f"It takes {format_value(row['time_ns'] / share, 'time_ns')} each time.",) if share < 1 else ()
     return Finding(
         rule.name,
@@ -324,6 +330,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         cause=cause,
         action=why.action or action,
         kernels=kernels,
+        code=code_for(rule.name, framework or PYTORCH, about) if has_code else "",
     )
 
 

@@ -1,20 +1,22 @@
 """The verdict on a report: how busy the GPU was, the largest cost, and the first fix with its gain."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from nightsight.events.frameworks import CUDA
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.peaks import LIMITED_PCT
 from nightsight.events.window import GPU_WORK, LONG_REST, START_UP
 from nightsight.model.report import Finding, Report, View, find
 from nightsight.render.summary import Numbers
-from nightsight.results.categories import BUSY, COMMUNICATION, COMPUTE, GRAPHS, IDLE, UNSEEN
+from nightsight.results.categories import BUSY, COMMUNICATES_PCT, COMMUNICATION, COMPUTE, GRAPHS, HOST, IDLE, UNSEEN
 from nightsight.results.causes import REPLAY, WHAT_IF
+from nightsight.results.gpu import IDLE_STACKS
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.operators import CPU_OPS
@@ -194,7 +196,7 @@ def _communicating_state(split: Frame, run: Numbers) -> str:
     """Return how long GPUs compute and only communicate, which is mostly waiting; "" if that is little."""
     shares = _shares(split).reindex(columns=list(BUSY)).fillna(0.0)
     communicating = shares[COMMUNICATION]
-    if not len(shares) or communicating.mean() < _LEAST_PCT:
+    if not len(shares) or communicating.mean() < COMMUNICATES_PCT:
         return ""
     # as in the bars of the page
     computing = shares[COMPUTE] + shares[GRAPHS]
@@ -260,10 +262,7 @@ def _without_advice(report: Report, split: Frame) -> tuple[str, str]:
     if not len(report.rows(REPLAY)) or RULES[0].name in report.unchecked:
         reason = next(iter(report.unchecked.values()), "")
         return wait, f"Causes could not be checked: {printable(reason).rstrip('.')}." if reason else ""
-    gains, busy = report.rows(WHAT_IF), busy_by_device(split)
-    is_busy = bool(busy) and sum(busy) / len(busy) >= _BUSY_PCT
-    needs_ncu = is_busy and not len(report.rows(NCU_LIMITS))
-    hint = " Kernel efficiency was not measured. Profile with ncu to check it." if needs_ncu else ""
+    gains, hint = report.rows(WHAT_IF), _not_recorded(report, split)
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
         return wait, f"None of {len(RULES)} known causes applies.{hint}"
     largest: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
@@ -276,18 +275,39 @@ def _without_advice(report: Report, split: Frame) -> tuple[str, str]:
     )
 
 
+def _not_recorded(report: Report, split: Frame) -> str:
+    """Return what to record to know more about what takes most of the time, with a space before; "" if nothing."""
+    busy, wait = busy_by_device(split), largest_wait(split)
+    if busy and sum(busy) / len(busy) >= _BUSY_PCT:
+        has_limits = len(report.rows(NCU_LIMITS)) > 0
+        return "" if has_limits else " Kernel efficiency was not measured. Profile with ncu to check it."
+    if wait is None or wait[0] != HOST or len(report.rows(IDLE_STACKS)):
+        return ""
+    replays = report.rows(REPLAY)
+    if "framework" in replays and (replays["framework"] == CUDA).any():
+        return " Which code runs then was not recorded. Mark the parts of the program with NVTX ranges to see it."
+    return " Which code runs then was not recorded. Profile with `--names python` to see it."
+
+
 def _largest_replay(limits: Frame) -> str:
     """Return a sentence on the limiter of the kernel with the most time, if no rule applies to it."""
     if not len(limits) or limits["replay_ns"].isna().all():
         return "What limits them was not collected."
     row: dict[Any, Any] = limits.nlargest(1, "replay_ns").to_dict("records")[0]
-    name, unit = label_of(str(row["name"]), _LONG), printable(row["unit"])
-    if pd.isna(row["used_pct"]):
+    name, limit = label_of(str(row["name"]), _LONG), limit_of(row)
+    if not limit:
         return f"What limits the longest, `{name}`, was not collected."
-    used = format_value(float(row["used_pct"]), "used_pct")
+    return f"The longest, `{name}`, {limit}."
+
+
+def limit_of(row: Mapping[Any, Any]) -> str:
+    """Return the limiter of a kernel as a predicate, from its row of `ncu_limits`; "" if it was not collected."""
+    if pd.isna(row["used_pct"]):
+        return ""
+    unit, used = printable(row["unit"]), format_value(float(row["used_pct"]), "used_pct")
     if row["used_pct"] >= LIMITED_PCT:
-        return f"The longest, `{name}`, is limited by {unit}, used to {used}."
-    return f"The longest, `{name}`, waits on latencies: its busiest unit is used to {used} ({unit})."
+        return f"is limited by {unit}, used to {used}"
+    return f"waits on latencies: its busiest unit is used to {used} ({unit})"
 
 
 def _without_gpu(report: Report, run: Numbers, causes: Sequence[Finding]) -> Verdict:

@@ -15,6 +15,7 @@ from nightsight.results.categories import (
     BLOCKING_COPY,
     BUSY,
     CAPTURE,
+    COMMUNICATES_PCT,
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -39,6 +40,7 @@ _SHARE_WIDTH: Final = 6.5
 _LETTER: Final = 0.95
 _MARGIN: Final = 1.5
 _MAX_BARS: Final = 8
+_SIDES: Final = ("Busy", "Idle")
 # busy parts are solid and idle parts striped, so both can use the same colors
 CAUSE_COLORS: Final[Mapping[str, str]] = {
     OPERATORS: "cpu",
@@ -174,7 +176,7 @@ def keys_of(categories: Iterable[str]) -> tuple[LegendEntry, ...]:
     return tuple(LegendEntry(name, f"series-{CAUSE_COLORS[name]}", is_idle=name in IDLE) for name in categories)
 
 
-def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -> StackedBar:
+def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = _SIDES) -> StackedBar:
     # one bracket spans all busy parts, so these must come first
     rows = rows.sort_values("group", key=lambda group: group != "busy", kind="stable")
     total = float(rows["time_ns"].sum())
@@ -184,13 +186,21 @@ def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idl
         return f"{name} {share_of(time, total)}, {format_value(time, 'time_ns')}"
 
     idle_text = side(sides[1], total - busy - unknown)
+    times = rows.groupby("category", observed=True)["time_ns"].sum()
+    communicating = float(times.get(COMMUNICATION, 0.0))
+    busy_text = side(sides[0], busy)
+    if sides == _SIDES and communicating >= COMMUNICATES_PCT / 100 * total:
+        # communication is mostly waiting, and looks busy
+        computing = float(times.reindex([COMPUTE, GRAPHS]).sum())
+        also = "" if label else f", communicating {share_of(communicating, total)}"
+        busy_text = f"Computing {share_of(computing, total)}{also}"
     parts = tuple(_slices(rows, total))
     whole = format_value(total, "time_ns")
     return StackedBar(
         short_text(label) if label else "",
         parts,
         busy=round(100.0 * busy / total, 2),
-        busy_text=side(sides[0], busy),
+        busy_text=busy_text,
         idle_text=f"{idle_text}; {side(UNSEEN, unknown)}" if unknown else idle_text,
         total=whole,
         summary=f"{label and label + ', '}{whole}: {', '.join(f'{part.label} {part.share}' for part in parts)}",
