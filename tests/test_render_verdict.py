@@ -18,6 +18,7 @@ from nightsight.render.terminal import first_screen
 from nightsight.render.verdict import Verdict, busy_by_device, cause_of, gain_of, largest_wait, verdict, verdict_on
 from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST, LAUNCH
 from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF
+from nightsight.results.gpu import IDLE_STACKS
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.ranks import RANKS
@@ -135,7 +136,18 @@ def test_of_a_busy_gpu_it_says_whether_its_kernels_were_measured() -> None:
         == f"{sentence} Kernel efficiency was not measured. Profile with ncu to check it."
     )
     assert verdict_of(*whole, replay, result(NCU_LIMITS.name, limits)).first == sentence
-    assert verdict_of(*BUSY, replay).first == sentence
+
+
+def test_of_a_gpu_that_waits_for_host_code_it_says_how_to_see_which() -> None:
+    def after(framework: str, *others: Result) -> str:
+        row = {"calls": [10], "doubt": [""], "framework": [framework]}
+        text = verdict_of(*BUSY, result(REPLAY.name, pd.DataFrame(row)), *others).first
+        return text.removeprefix(f"None of {len(RULES)} known causes applies.").strip()
+
+    unknown = "Which code runs then was not recorded."
+    assert after("PyTorch") == f"{unknown} Profile with `--names python` to see it."
+    assert after("CUDA") == f"{unknown} Mark the parts of the program with NVTX ranges to see it."
+    assert after("PyTorch", result(IDLE_STACKS.name, pd.DataFrame({"name": ["f"]}))) == ""
 
 
 @pytest.mark.parametrize("rule", [rule.name for rule in RULES])

@@ -281,7 +281,7 @@ def _not_recorded(report: Report, split: Frame) -> str:
     if busy and sum(busy) / len(busy) >= _BUSY_PCT:
         has_limits = len(report.rows(NCU_LIMITS)) > 0
         return "" if has_limits else " Kernel efficiency was not measured. Profile with ncu to check it."
-    if wait is None or wait[0] != HOST or len(report.rows(IDLE_STACKS)):
+    if wait is None or wait[0] != HOST or wait[1] < _LEAST_PCT or len(report.rows(IDLE_STACKS)):
         return ""
     replays = report.rows(REPLAY)
     if "framework" in replays and (replays["framework"] == CUDA).any():
