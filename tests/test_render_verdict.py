@@ -113,7 +113,7 @@ def test_what_lies_outside_of_the_window_is_not_called_healthy() -> None:
         "GPU 99.9 % busy. No known cause is worth fixing in these steps, but outside of them: The CPU waits for the "
         "GPU in `validation` (cudaDeviceSynchronize). First: drop the sync, about −27 % of the whole run."
     )
-    assert report.windows[0].sentence.endswith("The 201.9 ms of GPU work after it are not part of it.")
+    assert report.windows[0].sentence.endswith("The 202 ms of GPU work after it are not part of it.")
     waiting = within("train", Kernel(1400), Kernel(1500, name="b"), Sync(), Host(200))
     report = build_report(captured((*[waiting] * 60, *[validation] * 200)), "two loops")
     assert verdict(report, numbers(report)).text == (

@@ -39,7 +39,7 @@ from nightsight.results.program import (
 from nightsight.results.ranks import COLLECTIVES
 from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_PCT, Rule
 from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES
-from nightsight.units import format_value, scale_for
+from nightsight.units import DIGITS_IN_TEXT, in_text, scale_for
 
 NEEDS: Final[tuple[Entry, ...]] = (
     WHAT_IF,
@@ -234,7 +234,7 @@ def _single_events(tables: Tables) -> Iterator[Finding]:
     events = simulated[_occurs_once(simulated, replay) & (simulated["gain_pct"] >= WORTH_PCT)]
     for row in events.nlargest(1, "gain_pct").to_dict("records"):
         cause = _cause_finding({**row, "in_steps_pct": 100.0}, replay, tables, simulated[:0]).cause
-        time = format_value(float(row["time_ns"]) * replay["of_repetitions"], "time_ns")
+        time = in_text(float(row["time_ns"]) * replay["of_repetitions"], "time_ns")
         yield Finding(
             "occurred_once",
             "info",
@@ -265,7 +265,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     rule, step, share = RULE[row["rule"]], step_of(replay), _share_of_steps(row)
     before, gain = float(replay["unprofiled_ns"]), float(row["gain_ns"])
     of_which = step.each if share == 1 else f"{step.one} on average"
-    gain_of_step = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} of {of_which}"
+    gain_of_step = f"{in_text(gain, 'gain_ns')} of the {in_text(before, 'gain_ns')} of {of_which}"
     cases = f"{row['cases'] / share:,.0f}" if row["cases"] >= share else f"{row['cases'] / share:.1f}"
     per = step.per if share == 1 else _in_some(share, step)
     texts = {
@@ -278,7 +278,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     }
     remaining, error = before - gain, _error_pct(replay, row["gain_pct"]) / 100 * before
     profiled = "without the profiler" if replay["call_cost_ns"] or pd.notna(replay["timed_ns"]) else "as profiled"
-    scale = scale_for("ns", [remaining])
+    scale = scale_for("ns", [remaining], DIGITS_IN_TEXT)
     spread = f"{scale.format(remaining)} ± {scale.with_unit(min(error, remaining))}"
     predicted = f"With the fix, {step.one} takes {spread} {profiled}."
     waits = row["waits_in"]
@@ -308,7 +308,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     # an engine has options instead, and the log of torch.compile its own fix
     has_code = not (is_one_time or in_engine or why.fix)
     about = "\n".join((cause, why.detail, row["path"], *kernels[:1]))
-    each_time = (f"It takes {format_value(row['time_ns'] / share, 'time_ns')} each time.",) if share < 1 else ()
+    each_time = (f"It takes {in_text(row['time_ns'] / share, 'time_ns')} each time.",) if share < 1 else ()
     return Finding(
         rule.name,
         "advice",
@@ -361,7 +361,7 @@ def _compile_reason(tables: Tables, took_ns: float) -> _Why:
     if row is None or row["total_ns"] < _LEAST_OF_COMPILING * took_ns:
         return _Why()
     often = f"in {row['steps']:,} of {row['of_steps']:,} steps" if row["of_steps"] else f"{row['compilations']:,} times"
-    took = format_value(float(row["total_ns"]), "total_ns")
+    took = in_text(float(row["total_ns"]), "total_ns")
     is_recorded = row["reason"] == GRAPH_RECORDED_AGAIN
     what = f"worked on `{row['name']}`" if is_recorded else f"compiled `{row['name']}` again"
     total = "for the recording alone" if is_recorded else "in total"
@@ -463,14 +463,14 @@ def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: GainUnit) -> It
     steps = []
     for fix in following.to_dict("records"):
         where = f" {_in_place(fix, step)}" if fix["path"] else ""
-        steps.append(f"{RULE[fix['rule']].action}{where} ({format_value(float(fix['after_ns']), 'gain_ns')} left)")
+        steps.append(f"{RULE[fix['rule']].action}{where} ({in_text(float(fix['after_ns']), 'gain_ns')} left)")
     yield f"Then: {', then '.join(steps)}."
 
 
 def _evidence(rule: Rule, row: dict[Any, Any], replay: dict[Any, Any], tables: Tables) -> Iterator[str]:
     """Yield sentences with the numbers that support a finding."""
     step, in_steps = step_of(replay), _share_of_steps(row)
-    amount = format_value(float(row["time_ns"]) / in_steps, "time_ns")
+    amount = in_text(float(row["time_ns"]) / in_steps, "time_ns")
     count, per = row["cases"] / in_steps, step.per if in_steps == 1 else _in_some(in_steps, step)
     cases = f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
     one, many = rule.things
@@ -487,8 +487,8 @@ def _evidence(rule: Rule, row: dict[Any, Any], replay: dict[Any, Any], tables: T
             name = label_of(segment["name"]) if cause in (COMPUTE, COMMUNICATION) else segment["name"]
             what = " ".join(part for part in (cause, name) if part)
             where = f" in {_innermost_ranges(segment['path'])}" if segment["path"] else ""
-            time = format_value(float(segment["step_ns"]), "step_ns")
-            share = format_value(float(segment["time_pct"]), "time_pct")
+            time = in_text(float(segment["step_ns"]), "step_ns")
+            share = in_text(float(segment["time_pct"]), "time_pct")
             yield f"On the critical path: {what}{where}, {time} {step.per}, {share} of the window"
     unexplained = f"{replay['unexplained_pct']:+.1f} %"
     if unexplained not in ("+0.0 %", "-0.0 %"):

@@ -24,7 +24,7 @@ from nightsight.results.rules import RULE, RULES, WORTH_PCT
 from nightsight.results.steps import OPERATORS, STEP_PARTS
 from nightsight.tables import Frame
 from nightsight.texts import excerpt, middle_cut, printable
-from nightsight.units import counted, format_value
+from nightsight.units import counted, in_text
 
 _LONG: Final = 90
 _LONGEST: Final = 160
@@ -96,7 +96,7 @@ def verdict(report: Report, run: Numbers) -> Verdict:
     outcome = _on_finding(state, causes[0])
     if outside is None or (outside.finding.gain_ns or 0) < _MORE_OUTSIDE * (causes[0].gain_ns or 0):
         return outcome
-    share = format_value(100 * outside.share, "share_pct")
+    share = in_text(100 * outside.share, "share_pct")
     return replace(outcome, more=f"After these steps ({share} of the run): {cause_of(outside.finding)}.")
 
 
@@ -158,7 +158,7 @@ def start_up_of(report: Report) -> str:
     cause = next((finding for finding in view.findings if (finding.gain_pct or 0.0) >= _START_UP_PCT), None)
     if cause is None:
         return view.sentence
-    return f"{view.sentence} {cause_of(cause)}: {format_value(float(cause.gain_ns or 0), 'gain_ns')}."
+    return f"{view.sentence} {cause_of(cause)}: {in_text(float(cause.gain_ns or 0), 'gain_ns')}."
 
 
 def _on_finding(state: str, finding: Finding) -> Verdict:
@@ -185,7 +185,7 @@ def _shares(split: Frame) -> Frame:
 
 
 def _state(busy: Sequence[float], run: Numbers, *, at_least: bool) -> str:
-    low, high = (format_value(share, "busy_pct") for share in (min(busy), max(busy)))
+    low, high = (in_text(share, "busy_pct") for share in (min(busy), max(busy)))
     least = "at least " if at_least else ""
     if len(busy) == 1 and not run.ranks:
         return f"GPU {least}{low} busy."
@@ -202,7 +202,7 @@ def _communicating_state(split: Frame, run: Numbers) -> str:
     computing = shares[COMPUTE] + shares[GRAPHS]
     texts = []
     for values in (computing, communicating):
-        low, high = (format_value(float(value), "busy_pct") for value in (values.min(), values.max()))
+        low, high = (in_text(float(value), "busy_pct") for value in (values.min(), values.max()))
         texts.append(low if low == high else f"{low[:-2]} to {high}")
     if len(shares) == 1 and not run.ranks:
         return f"GPU computes {texts[0]} of the time, and only communicates in {texts[1]}."
@@ -230,7 +230,7 @@ def _largest_wait_text(split: Frame) -> str:
     if waits is None or waits[1] < _LEAST_PCT:
         return ""
     name, share = waits
-    return f"Largest wait: {name}, {format_value(share, 'share_pct')} of the window."
+    return f"Largest wait: {name}, {in_text(share, 'share_pct')} of the window."
 
 
 def largest_wait(split: Frame) -> tuple[str, float] | None:
@@ -266,7 +266,7 @@ def _without_advice(report: Report, split: Frame) -> tuple[str, str]:
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
         return wait, f"None of {len(RULES)} known causes applies.{hint}"
     largest: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
-    gain, rule = format_value(float(largest["gain_pct"]), "gain_pct"), str(largest["rule"])
+    gain, rule = in_text(float(largest["gain_pct"]), "gain_pct"), str(largest["rule"])
     # a report.json may come from another version
     fix, worth_pct = (RULE[rule].done, RULE[rule].worth_pct) if rule in RULE else (rule, WORTH_PCT)
     return wait, (
@@ -304,7 +304,7 @@ def limit_of(row: Mapping[Any, Any]) -> str:
     """Return the limiter of a kernel as a predicate, from its row of `ncu_limits`; "" if it was not collected."""
     if pd.isna(row["used_pct"]):
         return ""
-    unit, used = printable(row["unit"]), format_value(float(row["used_pct"]), "used_pct")
+    unit, used = printable(row["unit"]), in_text(float(row["used_pct"]), "used_pct")
     if row["used_pct"] >= LIMITED_PCT:
         return f"is limited by {unit}, used to {used}"
     return f"waits on latencies: its busiest unit is used to {used} ({unit})"
@@ -324,7 +324,7 @@ def _without_gpu(report: Report, run: Numbers, causes: Sequence[Finding]) -> Ver
         return Verdict(_WITHOUT_GPU[doubt.rule], reason, first, about=doubt)
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
         # as on the page
-        share, name = format_value(run.top_operator_pct, "own_pct"), excerpt(run.top_operator, _LONG)
+        share, name = in_text(run.top_operator_pct, "own_pct"), excerpt(run.top_operator, _LONG)
         top_operator = f"The top operator, `{name}`, takes {share} of operator time."
         return Verdict(
             "No work on a GPU.",
@@ -362,4 +362,4 @@ def _operator_share(report: Report) -> str:
         return ""
     share = 100.0 * inside / float(times.sum())
     larger, where = (share, "in operators") if share >= _BUSY_PCT else (100.0 - share, "outside operators")
-    return f"{format_value(larger, 'share_pct')} of {whole} is {where}."
+    return f"{in_text(larger, 'share_pct')} of {whole} is {where}."

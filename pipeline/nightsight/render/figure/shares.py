@@ -32,7 +32,7 @@ from nightsight.results.categories import (
 )
 from nightsight.results.steps import OPERATORS
 from nightsight.tables import Frame
-from nightsight.units import format_value
+from nightsight.units import in_text
 
 _NEEDED: Final = ("device", "group", "category", "time_ns")
 # percent of a bar: minimum width for a share, width of a letter, and margin around a text
@@ -159,14 +159,14 @@ def whole_percents(times: Sequence[float]) -> list[str]:
     values = np.asarray(times, dtype=np.float64)
     total = float(values.sum())
     if not total > 0:
-        return [format_value(0.0, "share_pct") for _ in times]
+        return [in_text(0.0, "share_pct") for _ in times]
     exact = 1000.0 * values / total
     tenths = np.floor(exact + 1e-9).astype(np.int64)
     # parts that are printed as "<0.1 %" are never rounded up
     order = np.argsort(-np.where(exact < 0.5, -1.0, exact - tenths), kind="stable")
     tenths[order[: 1000 - int(tenths.sum())]] += 1
     return [
-        format_value(0.01 if value > 0 and count == 0 else count / 10, "share_pct")
+        in_text(0.01 if value > 0 and count == 0 else count / 10, "share_pct")
         for value, count in zip(values.tolist(), tenths.tolist(), strict=True)
     ]
 
@@ -183,7 +183,7 @@ def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = _SIDES) -> St
     busy, unknown = (float(rows.loc[rows["group"] == group, "time_ns"].sum()) for group in ("busy", "unknown"))
 
     def side(name: str, time: float) -> str:
-        return f"{name} {share_of(time, total)}, {format_value(time, 'time_ns')}"
+        return f"{name} {share_of(time, total)}, {in_text(time, 'time_ns')}"
 
     idle_text = side(sides[1], total - busy - unknown)
     times = rows.groupby("category", observed=True)["time_ns"].sum()
@@ -195,7 +195,7 @@ def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = _SIDES) -> St
         also = "" if label else f", communicating {share_of(communicating, total)}"
         busy_text = f"Computing {share_of(computing, total)}{also}"
     parts = tuple(_slices(rows, total))
-    whole = format_value(total, "time_ns")
+    whole = in_text(total, "time_ns")
     return StackedBar(
         short_text(label) if label else "",
         parts,
@@ -218,7 +218,7 @@ def _slices(rows: Frame, total: float) -> Iterator[Slice]:
             CAUSE_COLORS.get(str(row["category"]), "others"),
             is_busy=row["group"] == "busy",
             share=share,
-            time=format_value(row["time_ns"], "time_ns"),
+            time=in_text(row["time_ns"], "time_ns"),
             x=begin,
             width=width,
             inside="all" if letters >= len(f"{label} {share}") else "share" if width >= _SHARE_WIDTH else "",

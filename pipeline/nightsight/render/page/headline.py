@@ -16,7 +16,7 @@ from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_LIMITS
 from nightsight.texts import excerpt, printable
-from nightsight.units import format_value
+from nightsight.units import in_text
 
 _ACTION: Final = 120
 _NAME: Final = 60
@@ -43,7 +43,7 @@ def headline(outcome: Verdict, report: Report, run: Numbers) -> Headline:
         return _on_advice(outcome, outcome.advice, fixes_of(report))
     if run.busy_pct_by_device and outcome.about is None:
         step_ns = run.step_ns if run.step_ns is not None else run.profiled_step_ns
-        step = "" if step_ns is None else f"A step takes {format_value(step_ns, 'step_ns')}."
+        step = "" if step_ns is None else f"A step takes {in_text(step_ns, 'step_ns')}."
         title, limit = _largest_part(report) or (outcome.cause or outcome.state, "")
         return Headline(title, more=" ".join(part for part in (step, limit, outcome.first, outcome.more) if part))
     if outcome.cause and len(report.rows(NCU_LIMITS)):
@@ -86,7 +86,7 @@ def _largest_part(report: Report) -> tuple[str, str] | None:
     part = str(shares.idxmax()) if len(shares) else ""
     kernels = report.rows(CUDA_GPU_KERN_SUM)
     if part == COPIES:
-        return f"Copies and memsets take {format_value(float(shares[part]), 'share_pct')} of the time.", ""
+        return f"Copies and memsets take {in_text(float(shares[part]), 'share_pct')} of the time.", ""
     if part not in (COMPUTE, GRAPHS) or not {"name", "total_ns"} <= set(kernels.columns):
         return None
     times = floats(kernels["total_ns"])

@@ -19,6 +19,7 @@ from nightsight.render.table.layouts import labels_of, layout_of, with_ranks
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.replayed import HEADINGS, PREFIX, number_launches, with_figures
 from nightsight.render.table.view import TableView, table_view, texts_of
+from nightsight.render.verdict import mean_shares
 from nightsight.results import entry_of
 from nightsight.results.causes import WHAT_IF
 from nightsight.results.entry import Place
@@ -202,7 +203,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
         _facts(report.environment),
         doubts,
         tuple(banner for banner in doubtful if banner not in doubts),
-        key_figures(run),
+        key_figures(run, mean_shares(report.rows(TIME_SPLIT))),
         windows,
         lead,
         unchecked,
