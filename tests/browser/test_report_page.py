@@ -199,7 +199,7 @@ def test_a_reader_chooses_the_window(browser: Any, files: dict[str, Path]) -> No
     page.goto(files["train"].as_uri())
     assert page.locator(".windows .segments button").all_inner_texts() == ["Steady", "Whole", "Start-up"]
     text = page.locator(".start-up").inner_text().replace("\N{NO-BREAK SPACE}", " ")
-    assert text.startswith("Start-up: 3.429 s until the steady part: 3.201 s host code")
+    assert text.startswith("Start-up: 3.43 s until the steady part: 3.20 s host code")
     advice = {}
     for name, busy in (("Steady", "Busy 86.8 %"), ("Whole", "Busy 1.9 %"), ("Start-up", "Busy 0.4 %")):
         page.get_by_role("button", name=name, exact=True).click()
