@@ -36,7 +36,7 @@ def test_the_gain_is_the_estimate_times_the_time_of_the_kernel() -> None:
         "The kernel waits on the caches, which move more data than it needs.",
         'See "Hottest lines" for the place in the kernel; "Warp stalls" and "Nsight Compute rules" for details.',
         (
-            "a, grid 1, 1, 1, block 1, 1, 1, 1 ×: 8.000 µs in the window",
+            "a, grid 1, 1, 1, block 1, 1, 1, 1 ×: 8.00 µs in the window",
             "At most 50.0 % of that (ncu estimates 50.0 %)",
         ),
         gain_ns=4000,

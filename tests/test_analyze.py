@@ -390,7 +390,7 @@ def test_an_entry_of_the_register_is_sound(entry: Entry) -> None:
     assert set(entry.constant) <= set(columns)
     assert {*entry.needs, *entry.one_of} <= set(TABLES)
     assert all(column.meaning for column in entry.columns)
-    assert entry.place in ("points", "method") or (entry.group and entry.short)
+    assert entry.place in ("points", "method") or entry.group
     assert len(entry.help) <= LONGEST_HELP
 
 

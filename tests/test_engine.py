@@ -445,7 +445,7 @@ def test_a_long_prompt_is_a_pause_for_all_others() -> None:
     assert finding.rule == "prompts_block"
     # 40 µs more of the GPU for 480 tokens: 120 of them add the time of a step, and 64 is the next lower power of two.
     # The GPU is idle for 0.8 µs more than in other steps, too
-    assert finding.title.endswith("takes 51.00 µs, others take 10.00 µs; with chunks of 64 tokens, about 16.17 µs")
+    assert finding.title.endswith("takes 51.0 µs, others take 10.0 µs; with chunks of 64 tokens, about 16.2 µs")
     assert "--max-num-batched-tokens 64" in finding.remedy
     assert finding.gain_ns is None
 
@@ -543,7 +543,7 @@ HEALTHY = """
 def test_requests_that_queue_for_a_small_batch() -> None:
     finding = first_finding(HEALTHY, DECODING, requests(*[ANSWERED] * 20))
     assert finding.rule == "few_at_a_time"
-    assert finding.title.endswith("4 per step; 700.0 µs of the 800.0 µs to the first token")
+    assert finding.title.endswith("4 per step; 700 µs of the 800 µs to the first token")
     many = {"d": "execute_context_0(0)_generation_40(40)"}
     assert not advised(HEALTHY, many, requests(*[ANSWERED] * 20))
     # most of the time is that of prompts, which a larger batch does not shorten

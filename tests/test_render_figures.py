@@ -9,13 +9,18 @@ from nightsight.model.report import Benchmark, Capture, Report, View
 from nightsight.render.page.figures import first_figures, key_figures
 from nightsight.render.page.windows import choices
 from nightsight.render.summary import Numbers, benchmark_doubts, numbers
+from nightsight.render.verdict import mean_shares
+from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.workflows.analysis import build_report
 from tests.reports import gpu_table, range_table, result, small_report, step_table, with_gpu_time
 from tests.timeline import draw
 
 
 def figures_of(report: Report) -> dict[str, tuple[str, str]]:
-    return {figure.label: (figure.value, figure.note) for figure in key_figures(numbers(report))}
+    return {
+        figure.label: (figure.value, figure.note)
+        for figure in key_figures(numbers(report), mean_shares(report.rows(TIME_SPLIT)))
+    }
 
 
 def test_key_figures_of_one_gpu() -> None:

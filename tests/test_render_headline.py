@@ -14,6 +14,7 @@ from nightsight.results.categories import COMPUTE, COPIES, HOST
 from nightsight.results.causes import REPLAY, WHAT_IF
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import TIME_SPLIT
+from nightsight.results.ncu import NCU_LIMITS
 from nightsight.results.rules import RULES
 from tests.reports import gpu_table, result, small_report
 
@@ -26,7 +27,11 @@ def advice(rule: str = "tensor_cores", gain: float | None = 20.0, **fields: Any)
 
 
 def headline_of_advice(
-    *findings: Finding, fixes: pd.DataFrame | None = None, steps: int = 9, split: Mapping[str, float] = SPLIT
+    *findings: Finding,
+    fixes: pd.DataFrame | None = None,
+    steps: int = 9,
+    split: Mapping[str, float] = SPLIT,
+    limits: pd.DataFrame | None = None,
 ) -> Headline:
     frame = pd.DataFrame({"device": 0, "category": [*split], "time_ns": [*split.values()], "group": ""})
     replay = pd.DataFrame({"unprofiled_ns": [3_160_000.0], "of_repetitions": steps, "calls": 9, "doubt": ""})
@@ -34,6 +39,7 @@ def headline_of_advice(
     results = [result(TIME_SPLIT.name, frame), result("gpu_time", gpu_table(80.0)), result(REPLAY.name, replay)]
     results += [result(CUDA_GPU_KERN_SUM.name, kernels)]
     results += [] if fixes is None else [result(WHAT_IF.name, fixes)]
+    results += [] if limits is None else [result(NCU_LIMITS.name, limits)]
     report = small_report(results=tuple(results), findings=findings, benchmark=None)
     run = numbers(report)
     return headline(verdict(report, run), report, run)
@@ -103,6 +109,24 @@ def test_without_a_cause_the_largest_part_of_the_time_is_named() -> None:
         headline_of_advice(split={COMPUTE: 30.0, HOST: 10.0, COPIES: 60.0}).title
         == "Copies and memsets take 60.0 % of the time."
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "used_pct", "sentence"),
+    [
+        ("a", 90.0, "It is limited by DRAM, used to 90.0 %."),
+        ("a", 20.0, "It waits on latencies: its busiest unit is used to 20.0 % (DRAM)."),
+        ("a", None, "What limits it was not measured: select it for ncu, too."),
+        ("b", 90.0, "What limits it was not measured: select it for ncu, too."),
+    ],
+)
+def test_the_largest_kernel_has_its_limit_if_that_was_measured(
+    name: str, used_pct: float | None, sentence: str
+) -> None:
+    limits = pd.DataFrame({"name": [name], "unit": "DRAM", "used_pct": [used_pct], "replay_ns": [9.0]})
+    limits = limits.astype({"used_pct": "float64"})
+    assert headline_of_advice(limits=limits).more.startswith(sentence)
+    assert "measured" not in headline_of_advice(split={COMPUTE: 20.0, HOST: 80.0}, limits=limits).more
 
 
 def test_another_window_has_its_cause_and_no_step() -> None:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightsight.model.report import Finding
 from nightsight.render.export.markdown import escape, render_markdown
 from tests.reports import HOSTILE, hostile_report, kernel_table, result, small_report
 
@@ -62,6 +63,24 @@ def test_hostile_names_stay_in_their_cells() -> None:
     for block in text.split("\n\n"):
         assert len({len(cells(line)) for line in table_lines(block)}) <= 1
     assert text.encode()
+
+
+def advised(code: str, *others: Finding) -> str:
+    first = Finding("wait", "advice", "It waits", "", "Do not.", gain_pct=20.0, code=code)
+    return render_markdown(small_report(findings=(first, *others)))
+
+
+def test_the_first_cause_has_its_code_in_its_language() -> None:
+    text = advised("cudaFree(a);", Finding("fp64", "advice", "It is exact", "", "Do not.", code="x = 1"))
+    assert "Do not.\n\n  ```cpp\n  cudaFree(a);\n  ```\n- **It is exact**" in text
+    assert "x = 1" not in text
+    assert "\n  ```sh\n  A_B=1\n  ```\n" in advised("A_B=1")
+    assert "\n  ```python\n  @jit\n  def f(): ...\n  ```\n" in advised("@jit\ndef f(): ...")
+
+
+def test_code_stays_in_its_block() -> None:
+    text = advised("```\n# <b>\x1b[0m\n````\r::error::x")
+    assert "\n  `````python\n  ```\n  # <b>\N{REPLACEMENT CHARACTER}[0m\n  ```` ::error::x\n  `````\n" in text
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,20 @@ def test_parts_are_beside_one_another_and_busy_ones_come_first() -> None:
         ("copies and sets", 40, 10),
         ("host code", 50, 50),
     ]
-    assert (whole.busy, whole.busy_text, whole.idle_text) == (50, "Busy 50.0 %, 50.00 ms", "Idle 50.0 %, 50.00 ms")
-    assert whole.total == "100.0 ms"
-    assert whole.summary == "100.0 ms: compute 40.0 %, copies and sets 10.0 %, host code 50.0 %"
+    assert (whole.busy, whole.busy_text, whole.idle_text) == (50, "Busy 50.0 %, 50.0 ms", "Idle 50.0 %, 50.0 ms")
+    assert whole.total == "100 ms"
+    assert whole.summary == "100 ms: compute 40.0 %, copies and sets 10.0 %, host code 50.0 %"
+
+
+def test_a_gpu_that_communicates_is_not_called_busy() -> None:
+    parts = [("busy", "compute", 70e6), ("busy", "communication", 24e6), ("busy", "CUDA graphs", 5e6)]
+    frame = table(*parts, ("idle", "launch", 1e6))
+    assert wholes(frame).bars[0].busy_text == "Computing 75.0 %, communicating 24.0 %"
+    assert [bar.busy_text for bar in wholes(pd.concat([frame, frame.assign(device=1)])).bars] == [
+        "Computing 75.0 %"
+    ] * 2
+    little = table(("busy", "compute", 96e6), ("busy", "communication", 4e6))
+    assert wholes(little).bars[0].busy_text == "Busy 100.0 %, 100 ms"
 
 
 def test_a_part_is_written_on_where_there_is_room() -> None:

@@ -12,11 +12,13 @@ from nightsight.render.page.figures import first_figures
 from nightsight.render.page.findings import advice, without_simulation
 from nightsight.render.page.html import render_html
 from nightsight.render.page.page import page
+from nightsight.render.page.places import Places
 from nightsight.render.summary import Numbers, numbers
 from nightsight.render.terminal import first_screen
 from nightsight.render.verdict import Verdict, busy_by_device, cause_of, gain_of, largest_wait, verdict, verdict_on
 from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST, LAUNCH
 from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF
+from nightsight.results.gpu import IDLE_STACKS
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.ranks import RANKS
@@ -111,7 +113,7 @@ def test_what_lies_outside_of_the_window_is_not_called_healthy() -> None:
         "GPU 99.9 % busy. No known cause is worth fixing in these steps, but outside of them: The CPU waits for the "
         "GPU in `validation` (cudaDeviceSynchronize). First: drop the sync, about −27 % of the whole run."
     )
-    assert report.windows[0].sentence.endswith("The 201.9 ms of GPU work after it are not part of it.")
+    assert report.windows[0].sentence.endswith("The 202 ms of GPU work after it are not part of it.")
     waiting = within("train", Kernel(1400), Kernel(1500, name="b"), Sync(), Host(200))
     report = build_report(captured((*[waiting] * 60, *[validation] * 200)), "two loops")
     assert verdict(report, numbers(report)).text == (
@@ -134,7 +136,18 @@ def test_of_a_busy_gpu_it_says_whether_its_kernels_were_measured() -> None:
         == f"{sentence} Kernel efficiency was not measured. Profile with ncu to check it."
     )
     assert verdict_of(*whole, replay, result(NCU_LIMITS.name, limits)).first == sentence
-    assert verdict_of(*BUSY, replay).first == sentence
+
+
+def test_of_a_gpu_that_waits_for_host_code_it_says_how_to_see_which() -> None:
+    def after(framework: str, *others: Result) -> str:
+        row = {"calls": [10], "doubt": [""], "framework": [framework]}
+        text = verdict_of(*BUSY, result(REPLAY.name, pd.DataFrame(row)), *others).first
+        return text.removeprefix(f"None of {len(RULES)} known causes applies.").strip()
+
+    unknown = "Which code runs then was not recorded."
+    assert after("PyTorch") == f"{unknown} Profile with `--names python` to see it."
+    assert after("CUDA") == f"{unknown} Mark the parts of the program with NVTX ranges to see it."
+    assert after("PyTorch", result(IDLE_STACKS.name, pd.DataFrame({"name": ["f"]}))) == ""
 
 
 @pytest.mark.parametrize("rule", [rule.name for rule in RULES])
@@ -234,7 +247,7 @@ def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
 def test_the_sentence_about_the_simulation_stands_once_where_gains_are_defined() -> None:
     simulated = SIMULATED.format(one="a step", difference="+0.5 %")
     findings = tuple(waits(gain, evidence=("mine", simulated)) for gain in (14.6, 5.0))
-    items, simulation = without_simulation(advice(findings, {}, KernelLabels(())))
+    items, simulation = without_simulation(advice(findings, {}, KernelLabels(()), Places()))
     assert [item.evidence for item in items] == [("mine",), ("mine",)]
     assert simulation == f"{simulated}."
     assert render_html(small_report(results=BUSY, findings=findings)).count("The simulation of a") == 1
@@ -300,7 +313,7 @@ def test_a_long_list_of_names_is_left_out_of_a_sentence() -> None:
 def test_a_line_of_causes_says_what_a_kernel_alone_could_gain() -> None:
     alone = waits(None, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
     weighed = waits(14.6, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
-    causes = [one.cause for one in advice((alone, weighed), {}, KernelLabels(()))]
+    causes = [one.cause for one in advice((alone, weighed), {}, KernelLabels(()), Places())]
     assert causes == [f"{alone.cause}, up to \N{MINUS SIGN}78 % of its time", weighed.cause]
 
 

@@ -57,7 +57,7 @@ def test_columns_that_are_compared_have_one_unit() -> None:
     frame = pd.DataFrame({"name": ["a", "b"], "baseline_ns": [900.0, 1e6], "candidate_ns": [2e6, 3e6], "p": [0.5, 1]})
     view = table_view(frame, Layout("rows", same_unit=("baseline_ns", "candidate_ns")), caption="c")
     assert [column.unit for column in view.columns] == ["", "ms", "ms", ""]
-    assert [cell.text for cell in view.rows[0].cells] == ["0.001", "2.000", "0.500"]
+    assert [cell.text for cell in view.rows[0].cells] == ["0.001", "2.000", "0.50"]
 
 
 def test_a_long_table_says_what_it_leaves_out() -> None:

@@ -545,7 +545,7 @@ def test_a_capture_that_was_cut_has_the_repetitions_that_are_whole() -> None:
 def test_without_a_loop_it_is_what_follows_the_last_long_pause() -> None:
     window = window_of(f"cpu   L{'.' * 40}LLLLL\ns7    a{'.' * 40}b.cc.d.ee")
     assert (window.name, spans(window)) == (AFTER_PAUSE, (41, 50))
-    assert "last long GPU pause (40.00 µs)" in window.sentence
+    assert "last long GPU pause (40.0 µs)" in window.sentence
 
 
 def test_a_pause_before_little_of_the_work_does_not_count() -> None:
@@ -717,8 +717,8 @@ def test_a_report_offers_the_steady_part_the_whole_and_the_start_up() -> None:
     for view in (whole, start_up):
         assert view.split is not None
         assert view.split["time_ns"].sum() == view.end_ns - view.start_ns
-    parts = "17.00 µs host code, 4.000 µs compute, 1.000 µs allocation and free"
-    assert start_up.sentence == f"23.00 µs until the steady part: {parts}."
+    parts = "17.0 µs host code, 4.00 µs compute, 1.00 µs allocation and free"
+    assert start_up.sentence == f"23.0 µs until the steady part: {parts}."
     again = Report.from_json(report.to_json())
     assert again.to_json() == report.to_json()
 
@@ -733,8 +733,7 @@ def test_a_start_up_without_gpu_work_is_what_the_gpus_wait_for() -> None:
     report = build_report(draw("nvtx  ........[s][s][s]\ncpu   JJJJJJ..L..L..L..\ns7    ........aaaaaaaaa"), "drawn")
     assert views(report)[START_UP] == (0, 8)
     assert (
-        report.windows[-1].sentence
-        == "8.000 µs until the steady part: 6.000 µs module load and JIT, 2.000 µs host code."
+        report.windows[-1].sentence == "8.00 µs until the steady part: 6.00 µs module load and JIT, 2.00 µs host code."
     )
 
 

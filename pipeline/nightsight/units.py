@@ -46,6 +46,7 @@ SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
     "": ((1, ""),),
 }
 DIGITS: Final = 4
+DIGITS_IN_TEXT: Final = 3
 MOST_DECIMALS: Final = 3
 ABSENT: Final = "–"
 _SLIVERS: Final = ("<", ">-")
@@ -134,7 +135,7 @@ def heading(column: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def scale_for(unit: str, values: Iterable[float]) -> Scale:
+def scale_for(unit: str, values: Iterable[float], digits: int = DIGITS) -> Scale:
     """Choose one scale for a whole column, by the median of its absolute values, so that rows are easy to compare."""
     sizes = sorted(abs(value) for value in values if value and math.isfinite(value))
     typical = sizes[len(sizes) // 2] if sizes else 0.0
@@ -142,12 +143,19 @@ def scale_for(unit: str, values: Iterable[float]) -> Scale:
     for candidate, name in SCALES[unit]:
         if (typical >= candidate or _suits(candidate, sizes)) and _spares_rates(unit, candidate, sizes):
             divisor, symbol = candidate, name
-    return Scale(divisor, symbol, _decimals(unit, divisor, sizes))
+    return Scale(divisor, symbol, _decimals(unit, divisor, sizes, digits))
 
 
 def format_value(value: float | None, column: str) -> str:
     """Format one number with its unit, at the scale that suits it best."""
     return ABSENT if value is None else scale_for(split(column)[1], [value]).with_unit(value)
+
+
+def in_text(value: float | None, column: str) -> str:
+    """Format one number with its unit and three digits, for sentences and pictures: tables have more."""
+    if value is None:
+        return ABSENT
+    return scale_for(split(column)[1], [value], DIGITS_IN_TEXT).with_unit(value)
 
 
 def counted(number: float, noun: str, plural: str = "") -> str:
@@ -187,15 +195,19 @@ def _spares_rates(unit: str, divisor: float, sizes: list[float]) -> bool:
     return not _is_rate(unit) or not sizes or sizes[0] >= divisor / 10 or sizes[-1] >= 100 * divisor
 
 
-def _decimals(unit: str, divisor: float, sizes: list[float]) -> int:
-    """Return how many decimals give the typical value four digits and the smallest one (rates: three); at most 3."""
+def _decimals(unit: str, divisor: float, sizes: list[float], digits: int) -> int:
+    """Return how many decimals give the typical value these digits and the smallest one (rates: three); at most 3.
+
+    Numbers without a unit, such as means of counts, have three at most.
+    """
     if unit == "pct":
         return 1
     if not sizes or (divisor == 1 and all(size == int(size) for size in sizes)):
         return 0
     typical, smallest = _magnitude(sizes[len(sizes) // 2] / divisor), _magnitude(sizes[0] / divisor)
     least = 2 if _is_rate(unit) else 0
-    return min(max(DIGITS - 1 - typical, least - smallest, 0), MOST_DECIMALS)
+    digits = digits if unit else min(digits, DIGITS_IN_TEXT)
+    return min(max(digits - 1 - typical, least - smallest, 0), MOST_DECIMALS)
 
 
 def _is_rate(unit: str) -> bool:

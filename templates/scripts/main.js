@@ -1,5 +1,6 @@
 // Entry point: starts everything on the page that needs scripts.
 
+import { showFixes } from "./fixes.js";
 import { listenToLinks } from "./links.js";
 import { showStepColumns } from "./pictures/columns.js";
 import { showHeatMaps } from "./pictures/heats.js";
@@ -11,6 +12,7 @@ import { showWindows } from "./windows.js";
 listenToLinks();
 showLocalTimes();
 showWindows();
+showFixes();
 showTables();
 showStepColumns();
 showHeatMaps();

@@ -130,7 +130,8 @@ function decimalsOf(size, unit, divisor) {
   if (unit === "pct") return 1;
   if (size === 0 || (divisor === 1 && Number.isInteger(size))) return 0;
   const magnitude = Math.floor(Math.log10(size / divisor));
-  return Math.min(Math.max(DIGITS - 1 - magnitude, -magnitude, 0), MOST_DECIMALS);
+  const digits = unit ? DIGITS : DIGITS - 1; // numbers without a unit, such as means of counts, have one less
+  return Math.min(Math.max(digits - 1 - magnitude, -magnitude, 0), MOST_DECIMALS);
 }
 
 /**

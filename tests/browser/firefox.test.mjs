@@ -231,7 +231,7 @@ test("a name is copied and shown in the timeline", () =>
   visit("mlp", async (page) => {
     const full = await page.$eval(`${ROWS} .full`, (name) => name.textContent);
     await click(page, `${ROWS} [data-does=copy]`);
-    await until(() => page.evaluate(() => document.getElementById("table-status")?.textContent === "Copied"));
+    await until(() => page.evaluate(() => document.getElementById("copy-status")?.textContent === "Copied"));
     await click(page, `${KERNELS} input`);
     await page.keyboard.down("Control");
     await page.keyboard.press("v");

@@ -76,7 +76,7 @@ def test_the_text_of_a_warning_is_one_click_away(browser: Any, files: dict[str, 
 def test_the_title_of_a_section_is_not_broken_in_advice(browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 720})
     page.goto(files["train"].as_uri())
-    links = page.locator(".advice:visible strong ~ a")
+    links = page.locator(".advice:visible .whereabouts a")
     for width in range(700, 1300, 40):
         page.set_viewport_size({"width": width, "height": 720})
         assert {box["height"] < 30 for box in (link.bounding_box() for link in links.all())} == {True}
@@ -135,6 +135,65 @@ def test_the_ladder_is_that_of_the_window_of_the_report_and_fits_all_widths(
     assert not page.locator(".ladder").is_visible()
     page.emulate_media(media="print")
     assert page.locator(".ladder").is_visible()
+    page.close()
+
+
+TF32 = 'torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True'
+
+
+def test_the_code_of_the_first_fix_is_copied_with_the_keyboard(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(files["train"].as_uri())
+    button = page.locator(".headline .lines button")
+    button.focus()
+    page.keyboard.press("Enter")
+    wait_until(page, lambda: button.inner_text() == "Copied")
+    assert page.locator("#copy-status").inner_text() == "Copied"
+    assert page.evaluate("navigator.clipboard.readText()") == TF32
+    wait_until(page, lambda: button.inner_text() == "Copy")
+    assert page.locator(".headline .lines code").inner_text() == TF32
+    page.emulate_media(media="print")
+    assert not button.is_visible()
+    page.close()
+
+
+def test_without_scripts_the_code_has_no_button_and_links_lead_to_sections(
+    browser: Any, files: dict[str, Path]
+) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 720}, java_script_enabled=False)
+    page.goto(files["train"].as_uri())
+    assert page.locator(".lines button:visible").count() == 0
+    assert page.locator(".headline .lines code").inner_text() == TF32
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    targets = [link.get_attribute("href") for link in page.locator(".headline:visible .whereabouts a").all()]
+    assert targets == ["#cuda_gpu_kern_sum", "#timeline", "#what_if"]
+    assert all(page.locator(target).count() == 1 for target in targets)
+    page.close()
+
+
+def test_the_links_of_the_first_fix_lead_to_its_kernel(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto(files["train"].as_uri())
+    page.locator(".timeline-live:visible").wait_for()
+    links = page.locator(".headline:visible .whereabouts a")
+    links.nth(1).click()
+    assert "gemm" in page.locator("#timeline").get_by_role("searchbox").input_value()
+    wait_until(page, lambda: "gemm" in page.locator("#timeline .panel, #timeline [aria-live]").first.inner_text())
+    links.nth(0).click()
+    found = page.locator("#cuda_gpu_kern_sum tr.found")
+    found.wait_for()
+    assert links.nth(0).inner_text() in found.inner_text()
+    page.close()
+
+
+def test_ids_of_rules_are_in_the_evidence_only(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto(files["train"].as_uri())
+    page.locator("#what_if").evaluate("part => part.open = true")
+    assert not {"tensor_cores", "launch_bound"} & set(re.findall(r"\w+", page.locator("main").inner_text()))
+    page.locator("#advice-0-1 .evidence").last.locator("summary").click()
+    assert "tensor_cores" in page.locator("#advice-0-1").inner_text()
     page.close()
 
 

@@ -21,6 +21,7 @@ from nightsight.events.kernel_labels import label_of
 from nightsight.model.report import Finding, Result, find
 from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST
 from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF
+from nightsight.results.code import PYTORCH, code_for
 from nightsight.results.entry import Entry
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM, FUSED_KERNELS
 from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
@@ -38,7 +39,7 @@ from nightsight.results.program import (
 from nightsight.results.ranks import COLLECTIVES
 from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_PCT, Rule
 from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES
-from nightsight.units import format_value
+from nightsight.units import DIGITS_IN_TEXT, in_text, scale_for
 
 NEEDS: Final[tuple[Entry, ...]] = (
     WHAT_IF,
@@ -141,7 +142,8 @@ def advise_on_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) ->
 
 
 def _for_start_up(finding: Finding) -> Finding:
-    return replace(finding, remedy=RULE[finding.rule].at_start if finding.rule in RULE else AT_START, action="")
+    remedy = RULE[finding.rule].at_start if finding.rule in RULE else AT_START
+    return replace(finding, remedy=remedy, action="", code="")
 
 
 def unchecked_rules(results: Sequence[Result]) -> dict[str, str]:
@@ -232,7 +234,7 @@ def _single_events(tables: Tables) -> Iterator[Finding]:
     events = simulated[_occurs_once(simulated, replay) & (simulated["gain_pct"] >= WORTH_PCT)]
     for row in events.nlargest(1, "gain_pct").to_dict("records"):
         cause = _cause_finding({**row, "in_steps_pct": 100.0}, replay, tables, simulated[:0]).cause
-        time = format_value(float(row["time_ns"]) * replay["of_repetitions"], "time_ns")
+        time = in_text(float(row["time_ns"]) * replay["of_repetitions"], "time_ns")
         yield Finding(
             "occurred_once",
             "info",
@@ -263,7 +265,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     rule, step, share = RULE[row["rule"]], step_of(replay), _share_of_steps(row)
     before, gain = float(replay["unprofiled_ns"]), float(row["gain_ns"])
     of_which = step.each if share == 1 else f"{step.one} on average"
-    gain_of_step = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} of {of_which}"
+    gain_of_step = f"{in_text(gain, 'gain_ns')} of the {in_text(before, 'gain_ns')} of {of_which}"
     cases = f"{row['cases'] / share:,.0f}" if row["cases"] >= share else f"{row['cases'] / share:.1f}"
     per = step.per if share == 1 else _in_some(share, step)
     texts = {
@@ -276,20 +278,21 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     }
     remaining, error = before - gain, _error_pct(replay, row["gain_pct"]) / 100 * before
     profiled = "without the profiler" if replay["call_cost_ns"] or pd.notna(replay["timed_ns"]) else "as profiled"
-    spread = f"{format_value(remaining, 'gain_ns')} ± {format_value(min(error, remaining), 'gain_ns')}"
+    scale = scale_for("ns", [remaining], DIGITS_IN_TEXT)
+    spread = f"{scale.format(remaining)} ± {scale.with_unit(min(error, remaining))}"
     predicted = f"With the fix, {step.one} takes {spread} {profiled}."
     waits = row["waits_in"]
     waiting = (
         (f"Most of this time is spent in `{waits}`, waiting for another thread, a process or a file.",) if waits else ()
     )
     framework = str(replay.get("framework", ""))
-    remedy = (
-        rule.remedies.get(framework, rule.remedy) if replay["of_repetitions"] or not rule.one_time else rule.one_time
-    )
+    is_one_time = bool(rule.one_time) and not replay["of_repetitions"]
+    remedy = rule.one_time if is_one_time else rule.remedies.get(framework, rule.remedy)
     action = rule.actions.get(framework, rule.action)
     # the innermost range says most
     parts = reversed(row["path"].split(" / "))
-    places = {**rule.in_places, **(rule.in_engine if step.is_of_engine else {})}
+    in_engine = rule.in_engine if step.is_of_engine else {}
+    places = {**rule.in_places, **in_engine}
     anywhere = places.pop("", (action, remedy))
     of_place = (texts for part in parts for name, texts in places.items() if name in part)
     names = row.get("kernels", "")
@@ -302,7 +305,10 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     why = _compile_reason(tables, took_ns) if rule.compiles else _obstacle(row)
     cause = why.title.format(**texts) if why.title else title.format(**texts) + why.because
     cause += f" {per}" * (share < 1 and "{each}" not in title)
-    each_time = (f"It takes {format_value(row['time_ns'] / share, 'time_ns')} each time.",) if share < 1 else ()
+    # an engine has options instead, and the log of torch.compile its own fix
+    has_code = not (is_one_time or in_engine or why.fix)
+    about = "\n".join((cause, why.detail, row["path"], *kernels[:1]))
+    each_time = (f"It takes {in_text(row['time_ns'] / share, 'time_ns')} each time.",) if share < 1 else ()
     return Finding(
         rule.name,
         "advice",
@@ -324,6 +330,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         cause=cause,
         action=why.action or action,
         kernels=kernels,
+        code=code_for(rule.name, framework or PYTORCH, about) if has_code else "",
     )
 
 
@@ -354,7 +361,7 @@ def _compile_reason(tables: Tables, took_ns: float) -> _Why:
     if row is None or row["total_ns"] < _LEAST_OF_COMPILING * took_ns:
         return _Why()
     often = f"in {row['steps']:,} of {row['of_steps']:,} steps" if row["of_steps"] else f"{row['compilations']:,} times"
-    took = format_value(float(row["total_ns"]), "total_ns")
+    took = in_text(float(row["total_ns"]), "total_ns")
     is_recorded = row["reason"] == GRAPH_RECORDED_AGAIN
     what = f"worked on `{row['name']}`" if is_recorded else f"compiled `{row['name']}` again"
     total = "for the recording alone" if is_recorded else "in total"
@@ -456,14 +463,14 @@ def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: GainUnit) -> It
     steps = []
     for fix in following.to_dict("records"):
         where = f" {_in_place(fix, step)}" if fix["path"] else ""
-        steps.append(f"{RULE[fix['rule']].action}{where} ({format_value(float(fix['after_ns']), 'gain_ns')} left)")
+        steps.append(f"{RULE[fix['rule']].action}{where} ({in_text(float(fix['after_ns']), 'gain_ns')} left)")
     yield f"Then: {', then '.join(steps)}."
 
 
 def _evidence(rule: Rule, row: dict[Any, Any], replay: dict[Any, Any], tables: Tables) -> Iterator[str]:
     """Yield sentences with the numbers that support a finding."""
     step, in_steps = step_of(replay), _share_of_steps(row)
-    amount = format_value(float(row["time_ns"]) / in_steps, "time_ns")
+    amount = in_text(float(row["time_ns"]) / in_steps, "time_ns")
     count, per = row["cases"] / in_steps, step.per if in_steps == 1 else _in_some(in_steps, step)
     cases = f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
     one, many = rule.things
@@ -480,8 +487,8 @@ def _evidence(rule: Rule, row: dict[Any, Any], replay: dict[Any, Any], tables: T
             name = label_of(segment["name"]) if cause in (COMPUTE, COMMUNICATION) else segment["name"]
             what = " ".join(part for part in (cause, name) if part)
             where = f" in {_innermost_ranges(segment['path'])}" if segment["path"] else ""
-            time = format_value(float(segment["step_ns"]), "step_ns")
-            share = format_value(float(segment["time_pct"]), "time_pct")
+            time = in_text(float(segment["step_ns"]), "step_ns")
+            share = in_text(float(segment["time_pct"]), "time_pct")
             yield f"On the critical path: {what}{where}, {time} {step.per}, {share} of the window"
     unexplained = f"{replay['unexplained_pct']:+.1f} %"
     if unexplained not in ("+0.0 %", "-0.0 %"):

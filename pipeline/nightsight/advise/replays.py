@@ -20,7 +20,7 @@ from nightsight.events.peaks import MEMORIES
 from nightsight.model.report import Finding
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS, NCU_RULES
 from nightsight.results.rules import AT_ROOF, KERNEL_WORDS
-from nightsight.units import format_value
+from nightsight.units import in_text
 
 _MOST: Final = 5
 _MOST_EVIDENCE: Final = 3
@@ -135,7 +135,7 @@ def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
 
 def _kernel_finding(case: dict[Any, Any], window_ns: int) -> Finding:
     kernel, words = label_of(case["name"], _NAME_LENGTH), KERNEL_WORDS.get(case["rule"])
-    time, saved = (format_value(float(case[column]), column) for column in ("busiest_gpu_ns", "capped_pct"))
+    time, saved = (in_text(float(case[column]), column) for column in ("busiest_gpu_ns", "capped_pct"))
     gain = round(case["gain_ns"])
     finding = Finding(
         case["rule"],
@@ -161,7 +161,7 @@ def _kernel_finding(case: dict[Any, Any], window_ns: int) -> Finding:
         )
     estimate_pct = float(case["speedup_pct"])
     bound = f", the rest of {case['unit']}" if case["capped_pct"] < estimate_pct else ""
-    estimate = f"At most {saved} of that{bound} (ncu estimates {format_value(estimate_pct, 'speedup_pct')})"
+    estimate = f"At most {saved} of that{bound} (ncu estimates {in_text(estimate_pct, 'speedup_pct')})"
     return replace(
         finding,
         rule=f"ncu_{_WORD_ENDS.sub('_', case['rule']).lower()}",
@@ -186,12 +186,12 @@ def _roof_note(kernels: pd.DataFrame, gpu_ns: "pd.Series[float]", whole_ns: floa
         used = low if low == high else f"{low} to {high}"
         remedy = of_unit["reason"].iloc[0].partition(": ")[2]
         names = ", ".join(pd.unique(of_unit["name"].map(label_of))[:_MOST_EVIDENCE])
-        share_text = format_value(float(of_unit["share_pct"].sum()), "share_pct")
+        share_text = in_text(float(of_unit["share_pct"].sum()), "share_pct")
         sentences.append(f"{used} % of {unit}, where {remedy}: {names} ({share_text}).")
     # uncoalesced accesses keep a memory busy with data that nobody reads
     is_unmeasured = at_peak["unit"].isin(MEMORIES) & at_peak["excessive_pct"].isna()
     detail = _NOT_MEASURED if is_unmeasured.any() else words.detail
-    title = f"{words.title}: {format_value(min(share, 100.0), 'share_pct')} of the {of_what}"
+    title = f"{words.title}: {in_text(min(share, 100.0), 'share_pct')} of the {of_what}"
     yield Finding(AT_ROOF, "info", title, " ".join((*sentences, detail)), words.remedy, source=NCU_LIMITS.name)
 
 
@@ -212,7 +212,7 @@ def _untimed_finding(cases: pd.DataFrame, rule: str) -> Finding:
     evidence = []
     for case in cases.to_dict("records"):
         columns = ("replay_ns", "share_pct", "gain_pct")
-        time, share, gain = (format_value(float(case[column]), column) for column in columns)
+        time, share, gain = (in_text(float(case[column]), column) for column in columns)
         name = label_of(case["name"], _NAME_LENGTH)
         evidence.append(f"{name}: {case['reason']}; {time}, {share} of the replayed time, could be {gain} shorter")
     first = cases.iloc[0].to_dict()

@@ -34,7 +34,7 @@ from nightsight.results.rules import (
     UnsimulatedRule,
 )
 from nightsight.results.serving import DECODE, ENGINE_STEPS, MEAN, MIXED, PREFILL, REQUEST_TIMES, TTFT
-from nightsight.units import counted, format_value
+from nightsight.units import counted, in_text
 
 Weighted = tuple[Finding, float]
 """A finding, and its weight in the choice of the first one, in percent of a step."""
@@ -116,7 +116,7 @@ def _late_rank(tables: Tables) -> Iterator[Weighted]:
         return
     ranks = ranks[ranks["late_ns"] >= np.maximum(_LATE_NS, _LATE_STEPS * ranks["step_ns"])]
     for row in ranks.sort_values(["late_ns", "rank"], ascending=[False, True]).head(1).to_dict("records"):
-        late, at = (format_value(int(row[name]), name) for name in ("late_ns", "late_at_ns"))
+        late, at = (in_text(int(row[name]), name) for name in ("late_ns", "late_at_ns"))
         yield _finding(LATE_RANK, RANKS, rank=row["rank"], late=late, at=at), 0.0
 
 
@@ -140,7 +140,7 @@ def _lone_rank(tables: Tables) -> Iterator[Weighted]:
     is_one = split["device"].nunique() == 1
     who, waits = ("This rank spends", "it waits") if is_one else ("These ranks spend", "they wait")
     others = " with missing ranks" * bool(calls["skew_ns"].notna().any())
-    share_text = format_value(float(share), "share_pct")
+    share_text = in_text(float(share), "share_pct")
     yield _finding(LONE_RANK, COLLECTIVES, who=who, share=share_text, others=others, waits=waits), float(share)
 
 
@@ -162,7 +162,7 @@ def _pipeline_bubble(tables: Tables) -> Iterator[Weighted]:
     # the first microbatch passes through all stages; the others follow at the pace of the slowest stage
     fill = float(work.sum() - work.max()) / batches
     is_explained = bool(abs(fill + float(work.max()) - step) <= _BUBBLE_PCT / 100 * step)
-    saving = f"{format_value(fill / 2, 'gain_ns')} of the {format_value(step, 'gain_ns')} of a step"
+    saving = f"{in_text(fill / 2, 'gain_ns')} of the {in_text(step, 'gain_ns')} of a step"
     gain = f" Twice as many, each half as large, would save up to {saving}, if kernels stay as efficient."
     finding = _finding(
         PIPELINE_BUBBLE,
@@ -191,7 +191,7 @@ def _skinny_products(tables: Tables) -> Iterator[Weighted]:
         return
     counts = kernels["instances"][is_skinny].groupby(labels[is_skinny]).sum().sort_values(ascending=False)
     evidence = tuple(f"{label}: {count:,} times" for label, count in counts.head(_MOST_EVIDENCE).items())
-    yield _finding(MEMORY_BOUND_DECODE, CUDA_GPU_KERN_SUM, evidence, share=format_value(share, "share_pct")), 0.0
+    yield _finding(MEMORY_BOUND_DECODE, CUDA_GPU_KERN_SUM, evidence, share=in_text(share, "share_pct")), 0.0
 
 
 def _padded_batches(tables: Tables) -> Iterator[Weighted]:
@@ -224,11 +224,11 @@ def _small_steps(tables: Tables) -> Iterator[Weighted]:
         per_item = 1 - row["larger_ns"] / max(row["times"] * row["unprofiled_ns"], 1)
         if not (row["times"] > 1 and per_item >= _LEAST_PER_ITEM):
             continue
-        before, after = (format_value(float(row[name]), name) for name in ("unprofiled_ns", "larger_ns"))
+        before, after = (in_text(float(row[name]), name) for name in ("unprofiled_ns", "larger_ns"))
         blocks = f"at most {counted(row['blocks'], 'block')}"
         evidence = f"Kernels with 95 % of the time have {blocks}; the GPU has {row['multiprocessors']:,} SMs"
         if pd.notna(row["filled_pct"]):
-            filled = format_value(float(row["filled_pct"]), "filled_pct")
+            filled = in_text(float(row["filled_pct"]), "filled_pct")
             evidence = f"Kernels with most of the time have {blocks}, {filled} of what the SMs hold at once or less"
         finding = _finding(
             SMALL_BATCH,
@@ -263,7 +263,7 @@ def _blocking_prompts(tables: Tables) -> Iterator[Weighted]:
     # without a graph, a step with few tokens has to be launched, too
     launching = max(float(prompts["idle_ns"] - steps[DECODE]["idle_ns"]), 0.0)
     after = usual + launching + chunk * prompts["token_ns"]
-    mixed, decode, then = (format_value(value, "time_ns") for value in (longest, usual, after))
+    mixed, decode, then = (in_text(value, "time_ns") for value in (longest, usual, after))
     # otherwise something else than prompts makes the longest steps long
     of_prompts = prompts["most_tokens"] * prompts["token_ns"]
     if after <= longest / 2 and chunk < prompts["most_tokens"] and of_prompts >= _MOSTLY * (longest - usual):
@@ -289,7 +289,7 @@ def _waiting_requests(tables: Tables) -> Iterator[Weighted]:
         queued = row["queue_ns"] / row["time_ns"] if row["time_ns"] else 0
         # if most of the time is that of prompts, more of them at a time take longer
         if row["metric"] == TTFT and queued >= _MOSTLY and batch <= _FEW and decode_pct >= 100 * _MOSTLY:
-            queue, ttft = (format_value(row[name], name) for name in ("queue_ns", "time_ns"))
+            queue, ttft = (in_text(row[name], name) for name in ("queue_ns", "time_ns"))
             requests = f"{batch:.3g}"
             yield _finding(FEW_AT_A_TIME, REQUEST_TIMES, requests=requests, queue=queue, ttft=ttft), 50 * queued
 

@@ -9,7 +9,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.events.window import GPU_WORK, START_UP, Window, offered_windows
 from nightsight.model.report import Finding, Result, View
 from nightsight.results.gpu_time import TIME_SPLIT
-from nightsight.units import format_value
+from nightsight.units import in_text
 
 _MOST: Final = 3
 # share of the start-up: smaller parts are not named
@@ -68,5 +68,5 @@ def _parts(split: pd.DataFrame | None) -> str:
     # of several GPUs, the first one: they start together
     largest = split[split["device"] == split["device"].iloc[0]].nlargest(_MOST, "time_ns")
     worth = largest[largest["share_pct"] >= _LEAST_PCT][["time_ns", "category"]].itertuples(index=False)
-    text = ", ".join(f"{format_value(time, 'time_ns')} {category}" for time, category in worth)
+    text = ", ".join(f"{in_text(time, 'time_ns')} {category}" for time, category in worth)
     return text and f": {text}"

@@ -31,7 +31,7 @@ from nightsight.events.unseen import AFTER, BEFORE, pauses, unseen
 from nightsight.intervals import Ints, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.units import format_value
+from nightsight.units import in_text
 
 MEASURED_RANGE: Final = "measure"
 """The range that our workloads and the tracer put around the measured part."""
@@ -215,7 +215,7 @@ def _start_up(profile: Profile, default: Window) -> Window | None:
     if length < _ALIKE * default.length_ns:
         return None
     until = f"the range `{default.name}`" if default.name == MEASURED_RANGE else f"the {default.name}"
-    return Window(start, default.start_ns, START_UP, f"{format_value(length, 'length_ns')} until {until}.")
+    return Window(start, default.start_ns, START_UP, f"{in_text(length, 'length_ns')} until {until}.")
 
 
 def _are_alike(first: Window, second: Window) -> bool:
@@ -297,7 +297,7 @@ def _describe_rest(profile: Profile, end_ns: int) -> str:
     rest = whole_capture.end_ns - end_ns
     if rest < LONG_REST * whole_capture.length_ns:
         return ""
-    return f" The {format_value(rest, 'rest_ns')} of GPU work after it are not part of it."
+    return f" The {in_text(rest, 'rest_ns')} of GPU work after it are not part of it."
 
 
 LONG_REST: Final = 0.1
@@ -363,7 +363,7 @@ def _part_after_pause(profile: Profile) -> Window | None:
     length = work.end - work.start
     if length[work.start >= begin].sum() < LEAST_OF_WORK * length.sum():
         return None
-    pause = format_value(int(pauses[last - 1]), "pause_ns")
+    pause = in_text(int(pauses[last - 1]), "pause_ns")
     sentence = f"Nothing repeats, so the window begins after the last long GPU pause ({pause})."
     return Window(begin, stop, AFTER_PAUSE, sentence)
 
@@ -379,11 +379,11 @@ _LEAST_PAUSE: Final = 0.1
 def _span_window(profile: Profile, start: int | None, end: int | None) -> Window:
     """Return the part of the capture between two times; UsageError if it is empty or nothing was recorded in it."""
     first, last = profile.bounds((*GPU_TABLES, *_ON_CPU)) or profile.bounds(_PYTHON) or (0, 0)
-    recorded = f"Recorded: {format_value(first, 'time_ns')} to {format_value(last, 'time_ns')}."
+    recorded = f"Recorded: {in_text(first, 'time_ns')} to {in_text(last, 'time_ns')}."
     low, high = max(first, start if start is not None else first), min(last, end if end is not None else last)
     if low >= high:
         raise UsageError(f"nothing was recorded in the window {profile.window!r}", recorded)
-    span = f"{format_value(low, 'time_ns')} to {format_value(high, 'time_ns')}"
+    span = f"{in_text(low, 'time_ns')} to {in_text(high, 'time_ns')}"
     return Window(low, high, span, f"The window is the requested span, in capture time: {span}.")
 
 

@@ -74,12 +74,13 @@ class Proof:
 
 @dataclass(frozen=True)
 class Todo:
-    """A finding that no switch fixes: its cause and its fix."""
+    """A finding that no switch fixes: its cause and its fix, in words and as code if that is certain."""
 
     rule: str
     cause: str
     remedy: str
     gain_pct: float | None
+    code: str = ""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,8 @@ class Finding:
     gain in the window, over all repetitions; `gain_pct`: in percent of the window, or of a repetition, without the
     profiler. None if unknown. `cause`: the title without its amounts; `action`: the fix in a few words; "" if the
     title contains it. `kernels`: the names of the affected kernels, those with the most time first. `proof`: what a fix
-    gained when it was measured (nightsight prove), in a few words.
+    gained when it was measured (nightsight prove), in a few words. `code`: the fix as lines to paste into the program,
+    "" if none are certain.
     """
 
     rule: str
@@ -90,6 +91,7 @@ class Finding:
     action: str = ""
     kernels: tuple[str, ...] = ()
     proof: str = ""
+    code: str = ""
 
     def filled(self, **values: object) -> "Finding":
         """Return this finding with values instead of `{names}` in its title, detail and remedy."""

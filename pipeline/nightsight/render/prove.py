@@ -46,6 +46,7 @@ def _lines(report: ProofReport, width: int) -> Iterator[str]:
         for each in report.todo:
             gain = f" (about \N{MINUS SIGN}{each.gain_pct:.0f} %)" if each.gain_pct is not None else ""
             yield from wrap(f"  {excerpt(each.cause, _CAUSE_LENGTH)}{gain}: {each.remedy}", width, indent="    ")
+            yield from (f"      {line}" for line in each.code.split("\n") if each.code)
     for note in report.notes:
         yield from wrap(note, width)
 

@@ -1,21 +1,23 @@
 """The verdict on a report: how busy the GPU was, the largest cost, and the first fix with its gain."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from nightsight.events.frameworks import CUDA
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.peaks import LIMITED_PCT
 from nightsight.events.window import GPU_WORK, LONG_REST, START_UP
 from nightsight.model.report import Finding, Report, View, find
 from nightsight.render.fixes import Fixes, fixes_of
 from nightsight.render.summary import Numbers
-from nightsight.results.categories import BUSY, COMMUNICATION, COMPUTE, GRAPHS, IDLE, UNSEEN
+from nightsight.results.categories import BUSY, COMMUNICATES_PCT, COMMUNICATION, COMPUTE, GRAPHS, HOST, IDLE, UNSEEN
 from nightsight.results.causes import REPLAY, WHAT_IF
+from nightsight.results.gpu import IDLE_STACKS
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.operators import CPU_OPS
@@ -23,7 +25,7 @@ from nightsight.results.rules import RULE, RULES, WORTH_PCT
 from nightsight.results.steps import OPERATORS, STEP_PARTS
 from nightsight.tables import Frame
 from nightsight.texts import excerpt, middle_cut, printable
-from nightsight.units import counted, format_value
+from nightsight.units import counted, in_text
 
 _LONG: Final = 90
 _LONGEST: Final = 160
@@ -96,7 +98,7 @@ def verdict(report: Report, run: Numbers) -> Verdict:
     outcome = _on_finding(state, causes[0], fixes_of(report))
     if outside is None or (outside.finding.gain_ns or 0) < _MORE_OUTSIDE * (causes[0].gain_ns or 0):
         return outcome
-    share = format_value(100 * outside.share, "share_pct")
+    share = in_text(100 * outside.share, "share_pct")
     return replace(outcome, more=f"After these steps ({share} of the run): {cause_of(outside.finding)}.")
 
 
@@ -158,7 +160,7 @@ def start_up_of(report: Report) -> str:
     cause = next((finding for finding in view.findings if (finding.gain_pct or 0.0) >= _START_UP_PCT), None)
     if cause is None:
         return view.sentence
-    return f"{view.sentence} {cause_of(cause)}: {format_value(float(cause.gain_ns or 0), 'gain_ns')}."
+    return f"{view.sentence} {cause_of(cause)}: {in_text(float(cause.gain_ns or 0), 'gain_ns')}."
 
 
 def _on_finding(state: str, finding: Finding, fixes: Fixes | None = None) -> Verdict:
@@ -188,7 +190,7 @@ def _shares(split: Frame) -> Frame:
 
 
 def _state(busy: Sequence[float], run: Numbers, *, at_least: bool) -> str:
-    low, high = (format_value(share, "busy_pct") for share in (min(busy), max(busy)))
+    low, high = (in_text(share, "busy_pct") for share in (min(busy), max(busy)))
     least = "at least " if at_least else ""
     if len(busy) == 1 and not run.ranks:
         return f"GPU {least}{low} busy."
@@ -199,13 +201,13 @@ def _communicating_state(split: Frame, run: Numbers) -> str:
     """Return how long GPUs compute and only communicate, which is mostly waiting; "" if that is little."""
     shares = _shares(split).reindex(columns=list(BUSY)).fillna(0.0)
     communicating = shares[COMMUNICATION]
-    if not len(shares) or communicating.mean() < _LEAST_PCT:
+    if not len(shares) or communicating.mean() < COMMUNICATES_PCT:
         return ""
     # as in the bars of the page
     computing = shares[COMPUTE] + shares[GRAPHS]
     texts = []
     for values in (computing, communicating):
-        low, high = (format_value(float(value), "busy_pct") for value in (values.min(), values.max()))
+        low, high = (in_text(float(value), "busy_pct") for value in (values.min(), values.max()))
         texts.append(low if low == high else f"{low[:-2]} to {high}")
     if len(shares) == 1 and not run.ranks:
         return f"GPU computes {texts[0]} of the time, and only communicates in {texts[1]}."
@@ -233,7 +235,7 @@ def _largest_wait_text(split: Frame) -> str:
     if waits is None or waits[1] < _LEAST_PCT:
         return ""
     name, share = waits
-    return f"Largest wait: {name}, {format_value(share, 'share_pct')} of the window."
+    return f"Largest wait: {name}, {in_text(share, 'share_pct')} of the window."
 
 
 def largest_wait(split: Frame) -> tuple[str, float] | None:
@@ -265,14 +267,11 @@ def _without_advice(report: Report, split: Frame) -> tuple[str, str]:
     if not len(report.rows(REPLAY)) or RULES[0].name in report.unchecked:
         reason = next(iter(report.unchecked.values()), "")
         return wait, f"Causes could not be checked: {printable(reason).rstrip('.')}." if reason else ""
-    gains, busy = report.rows(WHAT_IF), busy_by_device(split)
-    is_busy = bool(busy) and sum(busy) / len(busy) >= _BUSY_PCT
-    needs_ncu = is_busy and not len(report.rows(NCU_LIMITS))
-    hint = " Kernel efficiency was not measured. Profile with ncu to check it." if needs_ncu else ""
+    gains, hint = report.rows(WHAT_IF), _not_recorded(report, split)
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
         return wait, f"None of {len(RULES)} known causes applies.{hint}"
     largest: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
-    gain, rule = format_value(float(largest["gain_pct"]), "gain_pct"), str(largest["rule"])
+    gain, rule = in_text(float(largest["gain_pct"]), "gain_pct"), str(largest["rule"])
     # a report.json may come from another version
     fix, worth_pct = (RULE[rule].done, RULE[rule].worth_pct) if rule in RULE else (rule, WORTH_PCT)
     return wait, (
@@ -281,18 +280,39 @@ def _without_advice(report: Report, split: Frame) -> tuple[str, str]:
     )
 
 
+def _not_recorded(report: Report, split: Frame) -> str:
+    """Return what to record to know more about what takes most of the time, with a space before; "" if nothing."""
+    busy, wait = busy_by_device(split), largest_wait(split)
+    if busy and sum(busy) / len(busy) >= _BUSY_PCT:
+        has_limits = len(report.rows(NCU_LIMITS)) > 0
+        return "" if has_limits else " Kernel efficiency was not measured. Profile with ncu to check it."
+    if wait is None or wait[0] != HOST or wait[1] < _LEAST_PCT or len(report.rows(IDLE_STACKS)):
+        return ""
+    replays = report.rows(REPLAY)
+    if "framework" in replays and (replays["framework"] == CUDA).any():
+        return " Which code runs then was not recorded. Mark the parts of the program with NVTX ranges to see it."
+    return " Which code runs then was not recorded. Profile with `--names python` to see it."
+
+
 def _largest_replay(limits: Frame) -> str:
     """Return a sentence on the limiter of the kernel with the most time, if no rule applies to it."""
     if not len(limits) or limits["replay_ns"].isna().all():
         return "What limits them was not collected."
     row: dict[Any, Any] = limits.nlargest(1, "replay_ns").to_dict("records")[0]
-    name, unit = label_of(str(row["name"]), _LONG), printable(row["unit"])
-    if pd.isna(row["used_pct"]):
+    name, limit = label_of(str(row["name"]), _LONG), limit_of(row)
+    if not limit:
         return f"What limits the longest, `{name}`, was not collected."
-    used = format_value(float(row["used_pct"]), "used_pct")
+    return f"The longest, `{name}`, {limit}."
+
+
+def limit_of(row: Mapping[Any, Any]) -> str:
+    """Return the limiter of a kernel as a predicate, from its row of `ncu_limits`; "" if it was not collected."""
+    if pd.isna(row["used_pct"]):
+        return ""
+    unit, used = printable(row["unit"]), in_text(float(row["used_pct"]), "used_pct")
     if row["used_pct"] >= LIMITED_PCT:
-        return f"The longest, `{name}`, is limited by {unit}, used to {used}."
-    return f"The longest, `{name}`, waits on latencies: its busiest unit is used to {used} ({unit})."
+        return f"is limited by {unit}, used to {used}"
+    return f"waits on latencies: its busiest unit is used to {used} ({unit})"
 
 
 def _without_gpu(report: Report, run: Numbers, causes: Sequence[Finding]) -> Verdict:
@@ -309,7 +329,7 @@ def _without_gpu(report: Report, run: Numbers, causes: Sequence[Finding]) -> Ver
         return Verdict(_WITHOUT_GPU[doubt.rule], reason, first, about=doubt)
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
         # as on the page
-        share, name = format_value(run.top_operator_pct, "own_pct"), excerpt(run.top_operator, _LONG)
+        share, name = in_text(run.top_operator_pct, "own_pct"), excerpt(run.top_operator, _LONG)
         top_operator = f"The top operator, `{name}`, takes {share} of operator time."
         return Verdict(
             "No work on a GPU.",
@@ -347,4 +367,4 @@ def _operator_share(report: Report) -> str:
         return ""
     share = 100.0 * inside / float(times.sum())
     larger, where = (share, "in operators") if share >= _BUSY_PCT else (100.0 - share, "outside operators")
-    return f"{format_value(larger, 'share_pct')} of {whole} is {where}."
+    return f"{in_text(larger, 'share_pct')} of {whole} is {where}."

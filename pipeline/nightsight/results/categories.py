@@ -19,6 +19,8 @@ OTHER_CALL: Final = "other CUDA call"
 UNKNOWN: Final = "unknown"
 HOST: Final = "host code"
 BUSY: Final = (COMPUTE, COMMUNICATION, COPIES, GRAPHS)
+COMMUNICATES_PCT: Final = 5.0
+"""From this share of a window on, texts do not count communication, which is mostly waiting, as being busy."""
 IDLE: Final = (
     UNSEEN,
     MODULE,

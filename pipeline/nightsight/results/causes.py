@@ -126,7 +126,6 @@ WHAT_IF: Final = Entry(
     header="Fix",
     named_by="rule",
     group=GPU,
-    short="what if",
     minor=("caller", "counted_pct", "after_ns", "in_steps_pct", "obstacle_fix"),
     constant=("function", "caller", "waits_in", "also", "in_steps_pct", "obstacle", "obstacle_fix"),
     bars=("gain_pct",),

@@ -64,7 +64,7 @@ class Entry:
     columns that draw a bar in each cell. minor: columns that a wide table shows on request. constant: columns left out
     if all rows agree. is_folded: a picture shows the same, so the table starts closed. kernels: columns of kernel
     names, which the page shortens so that they still differ. numbered: column whose texts begin with the number of a
-    replay. group, short: its group and title in the navigation. is_core: if it is missing, the page says so where it
+    replay. group: its group among the details. is_core: if it is missing, the page says so where it
     would stand.
     """
 
@@ -78,7 +78,6 @@ class Entry:
     named_by: str = "name"
     place: Place = "section"
     group: str = ""
-    short: str = ""
     is_core: bool = False
     full: str = ""
     bars: tuple[str, ...] = ()

@@ -92,7 +92,6 @@ GPU_TIME: Final = Entry(
     header="Device",
     named_by="device",
     group=GPU,
-    short="busy time",
     is_core=True,
 )
 
@@ -121,7 +120,6 @@ TIME_SPLIT: Final = Entry(
     named_by="category",
     place="lead",
     group=GPU,
-    short="where the time went",
     bars=("share_pct",),
     constant=("device",),
     is_folded=True,
@@ -157,7 +155,6 @@ CRITICAL_PATH: Final = Entry(
     header="Cause",
     named_by="cause",
     group=GPU,
-    short="critical path",
     bars=("time_pct",),
     jump="place",
     kernels=("name",),

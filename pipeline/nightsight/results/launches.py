@@ -32,7 +32,6 @@ LAUNCH_OVERHEAD: Final = Entry(
     rows="launches",
     header="Kernel",
     group=LAUNCHES,
-    short="launches",
     is_core=True,
     bars=("api_total_ns",),
     constant=("device",),
@@ -85,7 +84,6 @@ LAUNCH_PHASES: Final = Entry(
     header="Figure",
     named_by="figure",
     group=LAUNCHES,
-    short="figures",
     constant=("device",),
 )
 
@@ -121,7 +119,6 @@ LAUNCH_BOUND: Final = Entry(
     header="Device",
     named_by="device",
     group=LAUNCHES,
-    short="launch bound",
 )
 
 IN_FLIGHT: Final = Entry(

@@ -59,7 +59,6 @@ OPERATOR_ROOFLINE: Final = Entry(
     rows="operators",
     header="Operator",
     group=PROGRAM,
-    short="operator roofline",
     bars=("compute_pct", "memory_pct"),
     minor=(
         *("types", "total_ns", "work_flop", "data_bytes", "work_flop_per_byte", "kind", "shortest_ns"),

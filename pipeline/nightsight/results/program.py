@@ -57,7 +57,6 @@ CUDA_API_SYNC: Final = Entry(
     rows="synchronizing calls",
     header="Function",
     group=PROGRAM,
-    short="synchronization",
     is_core=True,
     bars=("total_ns",),
     constant=("pid",),
@@ -100,7 +99,6 @@ COMPILATIONS: Final = Entry(
     rows="compiled functions",
     header="Function",
     group=PROGRAM,
-    short="compilations",
     bars=("total_ns",),
 )
 
@@ -114,7 +112,6 @@ OSRT_SUM: Final = Entry(
     rows="OS runtime calls",
     header="Function",
     group=PROGRAM,
-    short="OS calls",
     bars=("time_pct",),
 )
 
@@ -137,7 +134,6 @@ SETUP_CALLS: Final = Entry(
     rows="calls that load, compile, allocate or free",
     header="Function",
     group=PROGRAM,
-    short="loading, allocation",
     bars=("total_ns",),
     constant=("pid",),
     jump="call",
@@ -163,7 +159,6 @@ MEMORY_USAGE: Final = Entry(
     header="Kind",
     named_by="kind",
     group=PROGRAM,
-    short="memory use",
     constant=("device",),
     jump="memory",
 )
@@ -208,7 +203,6 @@ UNIFIED_MEMORY: Final = Entry(
     header="Event",
     named_by="event",
     group=PROGRAM,
-    short="unified memory",
     constant=("pid",),
     jump="copy",
 )
@@ -231,7 +225,6 @@ GPU_METRICS: Final = Entry(
     header="Metric",
     named_by="metric",
     group=PROGRAM,
-    short="GPU metrics",
     constant=("device",),
     jump="counter",
 )
@@ -255,7 +248,6 @@ RANGE_COUNTERS: Final = Entry(
     header="Kernel",
     named_by="name",
     group=PROGRAM,
-    short="Counters",
     constant=("device",),
     kernels=("name",),
 )
@@ -278,7 +270,6 @@ CUDA_API_SUM: Final = Entry(
     rows="CUDA calls",
     header="Function",
     group=PROGRAM,
-    short="CUDA API",
     bars=("time_pct",),
     jump="call",
     names="code",

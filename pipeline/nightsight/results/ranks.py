@@ -43,7 +43,6 @@ RANKS: Final = Entry(
     header="Rank",
     named_by="rank",
     group=GPU,
-    short="ranks",
     is_folded=True,
     bars=("waited_ns", "awaited_ns"),
     minor=("late_ns", "late_at_ns"),
@@ -96,7 +95,6 @@ COLLECTIVES: Final = Entry(
     rows="collectives",
     header="Collective",
     group=GPU,
-    short="collectives",
     bars=("exposed_ns",),
     minor=("algorithm_bytes_per_s",),
     constant=("group", "group_size", "last_pct"),
@@ -123,7 +121,6 @@ SENDS: Final = Entry(
     header="From rank",
     named_by="from_rank",
     group=GPU,
-    short="sends",
     bars=("to_waited_ns", "from_waited_ns"),
 )
 
@@ -157,7 +154,6 @@ PIPELINE_STAGES: Final = Entry(
     header="Stage",
     named_by="stage",
     group=GPU,
-    short="pipeline",
     bars=("bubble_pct",),
     constant=("pipeline", "microbatches", "even_pct"),
 )
@@ -182,7 +178,6 @@ ALL_TO_ALL: Final = Entry(
     header="Rank",
     named_by="rank",
     group=GPU,
-    short="all-to-alls",
     bars=("between_ns",),
     constant=("group",),
 )

@@ -143,9 +143,8 @@ RULES: Final = (
             # 0.4 to 0.9 ms per tensor (PyTorch 2.13, two busy CPU cores, batches of 1 to 16 tensors)
             "_SingleProcessDataLoaderIter": (
                 "start DataLoader workers (num_workers)",
-                "DataLoader(..., num_workers=8, persistent_workers=True, pin_memory=True): worker processes prepare "
-                "batches ahead of time. Without num_workers, the main process prepares each batch. Many small tensors "
-                "per batch cost up to 0.5 ms each to receive from a worker.",
+                "Worker processes prepare batches ahead of time; without them, the main process prepares each batch. "
+                "Many small tensors per batch cost up to 0.5 ms each to receive from a worker.",
             ),
             "_MultiProcessingDataLoaderIter": (
                 "use more DataLoader workers",
@@ -289,14 +288,14 @@ RULES: Final = (
         looks_for=(
             "launches with at most 100 µs of host code between them (500 µs in ranges that contain five or more)"
         ),
-        simulated=("one graph per step, or one between two waits: 10 µs to launch it, no CPU time between its kernels"),
+        simulated="one graph per step, or one between two waits: 10 µs to launch it, no CPU time between its kernels",
         done="launching CUDA graphs",
         action="use a CUDA graph",
         title="The GPU is launch-bound {where} ({cases} {things} {each}{most})",
         detail="The CPU takes longer to launch this work than the GPU takes to run it.",
         remedy=(
-            'Capture the work in a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch '
-            "less: fused kernels, fused or foreach optimizers, larger batches. A graph cannot contain a sync."
+            "Capture the work in a CUDA graph (torch.compile, torch.cuda.graph), or launch less: fused kernels, fused "
+            "or foreach optimizers, larger batches. A graph cannot contain a sync."
         ),
         things=("launch", "launches"),
         causes=(LAUNCH,),
@@ -323,7 +322,7 @@ RULES: Final = (
                 " the work in a CUDA graph (stream.begin_capture), or compute more per call. A graph "
                 "cannot contain a sync."
             ),
-            "Numba": ("Do more per kernel: merge kernels, loop inside them, and use larger grids."),
+            "Numba": "Do more per kernel: merge kernels, loop inside them, and use larger grids.",
             "CUDA": (
                 "Capture the work in a CUDA graph (cudaStreamBeginCapture, cudaGraphLaunch), or launch "
                 "less: merged kernels, batched library calls (cublasGemmStridedBatchedEx), larger grids. "
@@ -344,8 +343,8 @@ RULES: Final = (
         title="JAX dispatches operations one by one {where} ({cases} {things} {each}{most})",
         detail="Outside of jax.jit, each operation is a program that Python finds, prepares and launches.",
         remedy=(
-            "Decorate the whole step with jax.jit, with donated arguments (donate_argnums) for what it updates. Loops "
-            "over steps or time: jax.lax.scan."
+            "Compile the whole step, with donated arguments (donate_argnums) for what it updates. Loops over steps or "
+            "time: jax.lax.scan."
         ),
         things=("launch", "launches"),
         causes=(LAUNCH, HOST),
@@ -375,11 +374,8 @@ RULES: Final = (
                 "Don't call free_all_blocks in a loop, keep CuPy's memory pool on, and write into "
                 "existing arrays (out=)."
             ),
-            "Numba": ("Allocate arrays before the loop (cuda.device_array), and reuse them."),
-            "CUDA": (
-                "Allocate buffers before the loop, or use cudaMallocAsync with a memory pool that keeps "
-                "its memory (cudaMemPoolAttrReleaseThreshold)."
-            ),
+            "Numba": "Allocate arrays before the loop (cuda.device_array), and reuse them.",
+            "CUDA": "Allocate buffers before the loop, or from a memory pool that keeps its memory.",
         },
     ),
     Rule(
@@ -391,7 +387,7 @@ RULES: Final = (
         action="load once, before the work",
         title="Modules or kernels are loaded {where}, most time in {name}",
         detail="A thread launches nothing while it loads code.",
-        remedy="Load each module once, before the loop; warm up every kernel and shape; CUDA_MODULE_LOADING=EAGER.",
+        remedy="Load each module once, before the loop: at the start, or by running every kernel and shape.",
         one_time=(
             "One-time cost. If it matters, load fewer modules, or keep the process alive between runs. To analyze "
             "what follows, select it with --window."
@@ -415,9 +411,8 @@ RULES: Final = (
         title="Code is compiled {where}",
         detail="Host code runs in a compiler (Triton, NVRTC, torch.compile), or until a new module is loaded.",
         remedy=(
-            "Compile once: keep arguments that specialize a kernel (tl.constexpr, shapes) the same in all steps; "
-            "torch.compile(dynamic=True); torch.backends.cudnn.benchmark = False, or padded lengths; warm up before "
-            "the loop."
+            "Compile once: keep arguments that specialize a kernel (tl.constexpr, shapes) the same in all steps, or "
+            "pad lengths; compile for all shapes; turn off the benchmark mode of cuDNN; warm up before the loop."
         ),
         one_time=(
             "One-time cost. Cache compiled code between runs (TRITON_CACHE_DIR, TORCHINDUCTOR_FX_GRAPH_CACHE=1). To "
@@ -434,8 +429,8 @@ RULES: Final = (
         of_kernel={
             "cudnn_generated": (
                 "take another attention than cuDNN's, or pad the lengths",
-                "cuDNN compiles its attention for each new shape. Turn it off (torch.backends.cuda.enable_cudnn_sdp("
-                "False)), which leaves FlashAttention and others; or pad lengths, so that there are few.",
+                "cuDNN compiles its attention for each new shape. Without it, PyTorch takes FlashAttention and others. "
+                "Or pad lengths, so that there are few.",
             ),
         },
     ),
@@ -448,12 +443,12 @@ RULES: Final = (
         ),
         simulated="without that host code",
         done="keeping the data loader's workers",
-        action="keep the workers (persistent_workers=True)",
+        action="keep the workers",
         title="The data loader starts new workers for each epoch",
         detail="Each epoch starts new processes, waits for their first batch, and ends them.",
         remedy=(
-            "DataLoader(..., persistent_workers=True). Without num_workers, no process starts: for a dataset in "
-            "memory, this can be faster."
+            "Keep the workers from epoch to epoch. Without num_workers, no process starts: for a dataset in memory, "
+            "this can be faster."
         ),
         things=("start", "starts"),
         causes=(HOST,),
@@ -474,28 +469,24 @@ RULES: Final = (
             "The driver stages pageable memory through its own buffer: the copy is slow, and the call waits for it."
         ),
         remedy=(
-            "Pin the host memory (DataLoader(pin_memory=True), tensor.pin_memory()), and copy ahead of time on a "
-            "separate stream with non_blocking=True."
+            "Pin the host memory (pin_memory), and copy ahead of time on a separate stream with non_blocking=True."
         ),
         things=("copy", "copies"),
         causes=(COPIES,),
         remedies={
             "JAX": (
-                "Put the next batch on the GPU while the current step runs (jax.device_put in a separate "
-                "thread), or keep the data on the GPU."
+                "Put the next batch on the GPU while the current step runs, in a separate thread, or keep the data on "
+                "the GPU."
             ),
-            "CuPy": (
-                "Use pinned memory (cupyx.empty_pinned) and copy ahead of time on a separate stream "
-                "(array.set(host, stream=...)), or keep the arrays on the GPU."
-            ),
+            "CuPy": "Use pinned memory and copy ahead of time on a separate stream, or keep the arrays on the GPU.",
             "Numba": (
                 "Pass arrays on the GPU (cuda.to_device, cuda.device_array): a kernel that gets NumPy "
                 "arrays copies them there and back in each call. For what must be copied: "
                 "cuda.pinned_array and a separate stream."
             ),
             "CUDA": (
-                "Allocate the host buffer with cudaMallocHost (or register it with cudaHostRegister), and"
-                " copy ahead of time with cudaMemcpyAsync on a separate stream."
+                "Allocate the host buffer in pinned memory (or register it with cudaHostRegister), and copy ahead of "
+                "time on a separate stream."
             ),
         },
     ),
@@ -512,11 +503,8 @@ RULES: Final = (
         things=("copy", "copies"),
         causes=(COPIES,),
         remedies={
-            "JAX": ("Put the next batch on the GPU while the current step runs: jax.device_put in a separate thread."),
-            "CUDA": (
-                "Copy the next block with cudaMemcpyAsync on a separate stream while this one is "
-                "computed, with two buffers."
-            ),
+            "JAX": "Put the next batch on the GPU while the current step runs, in a separate thread.",
+            "CUDA": "Copy the next block on a separate stream while this one is computed, with two buffers.",
         },
     ),
     Rule(
@@ -538,9 +526,8 @@ RULES: Final = (
         worth_pct=5.0,
         remedies={
             "CUDA": (
-                "Copy with cudaMemcpyPeerAsync on a separate stream, in parts, and let only the work that needs the "
-                "data wait (cudaStreamWaitEvent). Halos: compute the border first, then copy it while the interior is "
-                "computed."
+                "Copy on a separate stream, in parts, and let only the work that needs the data wait. Halos: compute "
+                "the border first, then copy it while the interior is computed."
             ),
         },
     ),
@@ -578,18 +565,15 @@ RULES: Final = (
         causes=(COPIES,),
         shares_time=True,
         remedies={
-            "JAX": (
-                "Return less from the jitted function: reduce results inside of it, and call "
-                "jax.device_get every N steps."
-            ),
-            "CuPy": ("Keep results as CuPy arrays and reduce them there; call .get() every N steps."),
+            "JAX": "Return less from the jitted function: reduce results inside of it, and read them every N steps.",
+            "CuPy": "Keep results as CuPy arrays and reduce them there; read them every N steps.",
             "Numba": (
                 "Keep results in device arrays: a kernel that gets NumPy arrays copies them back in each "
                 "call. Reduce them on the GPU."
             ),
             "CUDA": (
-                "Reduce the results on the GPU and copy less, or copy with cudaMemcpyAsync to pinned "
-                "memory (cudaMallocHost) on a separate stream and read them a step later."
+                "Reduce the results on the GPU and copy less, or copy to pinned memory on a separate stream and read "
+                "them a step later."
             ),
         },
     ),
@@ -617,8 +601,8 @@ RULES: Final = (
         title="Kernels or host code wait for pages of managed memory {where}",
         detail="Code that touches a page on the other side stops until the driver has moved it.",
         remedy=(
-            "Prefetch pages with cudaMemPrefetchAsync: to the GPU before the kernel, to the host before the CPU "
-            "reads. Or keep the data on the GPU (cudaMalloc), and copy from and to pinned memory."
+            "Prefetch pages: to the GPU before the kernel, to the host before the CPU reads. Or keep the data on the "
+            "GPU (cudaMalloc), and copy from and to pinned memory."
         ),
         causes=(COMPUTE, HOST),
     ),
@@ -659,8 +643,7 @@ RULES: Final = (
         title="Gradients are reduced in each of {name} between two updates",
         detail="The optimizer uses only their sum, so one reduction in the last pass is enough.",
         remedy=(
-            "Skip the others: `no_sync()` of DistributedDataParallel, `set_requires_gradient_sync(False)` of "
-            "fully_shard."
+            "Skip the others: `no_sync` of DistributedDataParallel, `set_requires_gradient_sync(False)` of fully_shard."
         ),
         things=("collective", "collectives"),
         causes=(COMMUNICATION,),
@@ -682,23 +665,16 @@ RULES: Final = (
         title="{cases} small collectives {each} {where} ({name})",
         detail="Each waits for a message between all ranks, and costs a launch; the bytes cost next to nothing.",
         remedy=(
-            "Send one flat tensor: `grads = [p.grad for p in model.parameters()]; flat = "
-            "torch.nn.utils.parameters_to_vector(grads); torch.distributed.all_reduce(flat); "
-            "torch.nn.utils.vector_to_parameters(flat, grads)`. DistributedDataParallel does so in buckets: raise "
-            "bucket_cap_mb if they are small; with fully_shard, shard larger units. Metrics: reduce them once "
-            "(torch.stack)."
+            "Send one flat tensor. DistributedDataParallel does so in buckets: raise bucket_cap_mb if they are small; "
+            "with fully_shard, shard larger units. Metrics: reduce them once (torch.stack)."
         ),
         things=("collective", "collectives"),
         causes=(COMMUNICATION, LAUNCH),
         remedies={
-            "JAX": (
-                "Let XLA combine them: "
-                "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=134217728. Or reduce one array "
-                "(jax.flatten_util.ravel_pytree)."
-            ),
+            "JAX": "Let XLA combine them, or reduce one array (jax.flatten_util.ravel_pytree).",
             "CUDA": (
-                "Put the calls between ncclGroupStart() and ncclGroupEnd(), which merges them into one launch, or "
-                "copy into one buffer and call ncclAllReduce once."
+                "Group the calls, which merges them into one launch, or copy into one buffer and call ncclAllReduce "
+                "once."
             ),
         },
     ),
@@ -767,18 +743,15 @@ RULES: Final = (
         title="FP32 math runs without tensor cores",
         detail="CUDA cores multiply FP32 at a fraction of the rate of tensor cores in TF32, FP16 or BF16.",
         remedy=(
-            'If 10 bits of mantissa are enough: torch.set_float32_matmul_precision("high") for matrix '
-            "multiplications, torch.backends.cudnn.allow_tf32 = True for convolutions, CUBLAS_TF32_TENSOR_OP_MATH in "
-            "CUDA. Or train and infer in BF16 (torch.autocast). Before Ampere, tensor cores multiply FP16 only."
+            "Allow TF32 for matrix multiplications and convolutions if 10 bits of mantissa are enough. Or train and "
+            "infer in BF16 (torch.autocast). Before Ampere, tensor cores multiply FP16 only."
         ),
         remedies={
-            "JAX": (
-                'Compute in BF16, or allow TF32: jax.config.update("jax_default_matmul_precision", "tensorfloat32").'
-            ),
-            "CuPy": ("Allow TF32 (the environment variable CUPY_TF32=1), or compute in FP16."),
+            "JAX": "Allow TF32 if 10 bits of mantissa are enough, or compute in BF16.",
+            "CuPy": "Allow TF32 if 10 bits of mantissa are enough, or compute in FP16.",
             "CUDA": (
-                "Allow TF32 (cublasSetMathMode with CUBLAS_TF32_TENSOR_OP_MATH, "
-                "cudnnSetConvolutionMathType), or compute in FP16 or BF16 (cublasGemmEx)."
+                "Allow TF32 if 10 bits of mantissa are enough (in cuDNN with cudnnSetConvolutionMathType), or compute "
+                "in FP16 or BF16 (cublasGemmEx)."
             ),
         },
     ),
@@ -804,15 +777,15 @@ RULES: Final = (
             "reads and writes once."
         ),
         remedy=(
-            "Compile the model or the function around them (torch.compile, jax.jit); torch.compile also launches the "
-            "other kernels with less host code. Or write the chain as one kernel (Triton, cupy.fuse). Use the "
-            "library's fused form if it has one (gelu, softmax, layer_norm, scaled_dot_product)."
+            "Compile the model or the function around them, which also launches the other kernels with less host code. "
+            "Or write the chain as one kernel (Triton). Use the library's fused form if it has one (gelu, softmax, "
+            "layer_norm, scaled_dot_product)."
         ),
         # torch.compile of healthy training steps gained 10 to 12 % (planted: healthy, matmuls, prefetch)
         worth_pct=13.0,
         remedies={
-            "JAX": ("Jit the function around them (jax.jit): XLA fuses what it compiles together."),
-            "CuPy": ("Write the chain as one kernel: cupy.ElementwiseKernel, cupy.fuse or cupyx.jit."),
+            "JAX": "Compile the function around them: XLA fuses what it compiles together.",
+            "CuPy": "Write the chain as one kernel: cupy.fuse, cupy.ElementwiseKernel or cupyx.jit.",
             "CUDA": (
                 "Write the chain as one kernel that reads its inputs once and keeps intermediate values in registers."
             ),
@@ -834,12 +807,11 @@ RULES: Final = (
             "multiplications reads all of them from memory and writes them back. A fused kernel keeps them on the "
             "chip; its multiplications also become faster, which is not counted here."
         ),
-        remedy=(
-            "Call torch.nn.functional.scaled_dot_product_attention, with is_causal=True instead of a mask; "
-            'attn_implementation="sdpa" or "flash_attention_2" in Hugging Face models; FlashAttention or cuDNN '
-            "elsewhere."
-        ),
+        remedy="Call PyTorch's fused attention, with is_causal=True instead of a causal mask, or FlashAttention.",
         worth_pct=5.0,
+        remedies={
+            "JAX": "Call JAX's fused attention, with is_causal=True instead of a causal mask.",
+        },
     ),
     KernelRule(
         name="flash_attention_2",
@@ -860,10 +832,9 @@ RULES: Final = (
             "times as fast, most for heads of 128; the prediction uses times measured with cuDNN."
         ),
         remedy=(
-            "PyTorch: `with torch.nn.attention.sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], "
-            "set_priority=True):` around scaled_dot_product_attention (`from torch.nn.attention import SDPBackend`; "
-            'FP16 or BF16). Hugging Face: `attn_implementation="flash_attention_3"`. flash-attn: `from '
-            "flash_attn_interface import flash_attn_func` (built from its folder hopper/; no dropout)."
+            "Let scaled_dot_product_attention choose cuDNN's attention (FP16 or BF16). Hugging Face: "
+            '`attn_implementation="flash_attention_3"`. flash-attn: `from flash_attn_interface import flash_attn_func` '
+            "(built from its folder hopper/; no dropout)."
         ),
         worth_pct=5.0,
     ),
@@ -880,8 +851,8 @@ RULES: Final = (
         title="Activation checkpointing computes the forward pass again",
         detail="The backward pass first repeats the forward pass of each block, because its results were not kept.",
         remedy=(
-            "Turn checkpointing off if memory allows (gradient_checkpointing=False, no torch.utils.checkpoint), or "
-            "checkpoint fewer blocks. Selective checkpointing keeps what is costly to compute again "
+            "Turn checkpointing off if memory allows (in your own model: no torch.utils.checkpoint), or checkpoint "
+            "fewer blocks. Selective checkpointing keeps what is costly to compute again "
             "(torch.utils.checkpoint.create_selective_checkpoint_contexts)."
         ),
         worth_pct=5.0,
@@ -920,9 +891,8 @@ RULES: Final = (
         title="The optimizer is not fused",
         detail="Each operation reads and writes the parameters' state again; a fused update does so once.",
         remedy=(
-            "torch.optim.Adam(..., fused=True), also for AdamW and SGD; compile the step of other optimizers "
-            "(torch.compile(optimizer.step)). If batches touch few rows of large embeddings: "
-            "Embedding(sparse=True)."
+            "Adam, AdamW, SGD and Adagrad have a fused form; compile the step of other optimizers "
+            "(`torch.compile(optimizer.step)`). If batches touch few rows of large embeddings: Embedding(sparse=True)."
         ),
         worth_pct=5.0,
     ),
@@ -973,7 +943,7 @@ RULES: Final = (
         detail=(
             "Tensor cores convolve in NHWC, so cuDNN converts NCHW tensors before a convolution, and back after it."
         ),
-        remedy="model.to(memory_format=torch.channels_last), and the same for the inputs.",
+        remedy="Keep the weights of the model and its inputs in NHWC.",
     ),
     KernelRule(
         name="concatenation",
@@ -1065,7 +1035,7 @@ KERNEL_WORDS: Final = {
         ),
         SimulatedTexts(
             name="at_roof",
-            looks_for=("ncu: the busiest unit is at 80 % or more; a note if such kernels take a quarter of the window"),
+            looks_for="ncu: the busiest unit is at 80 % or more; a note if such kernels take a quarter of the window",
             simulated="none: only less work for that unit helps",
             action="do less of that work",
             title="Kernels at the hardware limit",

@@ -75,7 +75,6 @@ SERVING: Final = Entry(
     header="Figure",
     named_by="metric",
     group=GPU,
-    short="serving",
 )
 
 PREFILL: Final = "prefill"
@@ -124,7 +123,6 @@ ENGINE_STEPS: Final = Entry(
     header="Step",
     named_by="kind",
     group=GPU,
-    short="engine steps",
     bars=("time_pct",),
 )
 MEAN: Final = "mean"
@@ -181,6 +179,5 @@ REQUEST_TIMES: Final = Entry(
     header="Time",
     named_by="metric",
     group=GPU,
-    short="requests",
     constant=("requests", "preemptions"),
 )

@@ -67,7 +67,6 @@ STEP_SPLIT: Final = Entry(
     header="Category",
     named_by="category",
     group=GPU,
-    short="each step",
     constant=("device", "step", "steps"),
     bars=("avg_ns",),
     is_folded=True,
@@ -118,7 +117,7 @@ STEP_TIMES: Final = Entry(
 
 STEP_PARTS: Final = Entry(
     "step_parts",
-    "What a step consists of",
+    "Parts of a step",
     "The ranges and kernels in a repetition of the window, and the waits of the device in between; for the whole "
     "window if nothing repeats. The rows of a device add up to exactly the mean step.",
     (),
@@ -158,7 +157,6 @@ STEP_PARTS: Final = Entry(
     rows="parts of a step",
     header="Part",
     group=GPU,
-    short="step",
     constant=("device", "tid", "step", "steps"),
     bars=("time_pct",),
     minor=("group", "hidden_ns", "longest_ns", "longest_at_ns"),

@@ -263,7 +263,7 @@ SWITCHES: Final = (
         rules=("wait", "wait_and_host_code"),
         place="cudaStreamSynchronize|cudaMemcpyAsync",
         numerics=NONE,
-        code="total += loss.detach()  # and total.item() only where it is shown",
+        code="total += loss.detach()  # instead of loss.item()\nif step % 100 == 0:\n    print(total.item())",
     ),
     Switch(
         name="reduce_once",
@@ -321,7 +321,7 @@ SWITCHES: Final = (
         rules=("recomputation",),
         # gradients may be summed in a different order
         numerics=ROUNDING,
-        code="model.gradient_checkpointing_disable()",
+        code="model.gradient_checkpointing_disable()  # of transformers",
     ),
     Switch(
         name="keep_cache",

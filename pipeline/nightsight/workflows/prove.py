@@ -361,7 +361,9 @@ def _todo(report: Report | None, proofs: Sequence[Proof], switches: Mapping[str,
         if not any(_mends(switch, gain_pct, finding) for switch, gain_pct in useful):
             can_name = JIT.fixes(finding.rule, finding.title) and not is_named
             hint = f" To measure that: --switch {JIT.name}." if can_name else ""
-            yield Todo(finding.rule, finding.cause or finding.title, f"{finding.remedy}{hint}", finding.gain_pct)
+            yield Todo(
+                finding.rule, finding.cause or finding.title, f"{finding.remedy}{hint}", finding.gain_pct, finding.code
+            )
 
 
 def _mends(switch: Switch, gain_pct: float | None, finding: Finding) -> bool:

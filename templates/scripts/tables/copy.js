@@ -1,5 +1,6 @@
 // Copies data out of the page: tables as a CSV file or as CSV text, names to the clipboard.
 
+import { copyText } from "../clipboard.js";
 import { newElement, toolButton } from "../dom.js";
 import { TableRows } from "./rows.js";
 
@@ -12,7 +13,6 @@ import { TableRows } from "./rows.js";
 
 export class TableCopy {
   static FORMULA = /^[=+\-@\t\r＝＋－＠]/;
-  static SHOWN_MS = 1500;
 
   /**
    * The filtered rows in order, as CSV: numbers at full precision in the unit of the column's name, full names, and
@@ -138,50 +138,7 @@ export class TableCopy {
    * @param {HTMLButtonElement} button
    */
   static async copy(text, button) {
-    const isCopied = (await TableCopy.#toClipboard(text)) || TableCopy.#bySelection(text, button);
-    TableCopy.#announce(isCopied ? "Copied" : "The browser does not allow this page to copy");
-    if (!isCopied) return;
-    TableRows.draw(button, TableRows.ICONS.done);
-    setTimeout(() => TableRows.draw(button, TableRows.ICONS.copy), TableCopy.SHOWN_MS);
-  }
-
-  /** @param {string} text */
-  static async #toClipboard(text) {
-    if (window !== window.parent) return false; // in a frame, even a refusal would log an error
-    try {
-      await navigator.clipboard.writeText(text);
-      return true;
-    } catch {
-      return false; // no clipboard, or the reader refused
-    }
-  }
-
-  /**
-   * The older way to copy, for pages without access to the clipboard.
-   * @param {string} text
-   * @param {HTMLButtonElement} button
-   */
-  static #bySelection(text, button) {
-    const area = newElement("textarea", { className: "unseen" });
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    const isCopied = document.execCommand("copy");
-    area.remove();
-    button.focus({ preventScroll: true });
-    return isCopied;
-  }
-
-  /**
-   * Announces a text to screen readers.
-   * @param {string} text
-   */
-  static #announce(text) {
-    let status = document.getElementById("table-status");
-    if (!status) {
-      status = newElement("p", { className: "unseen", id: "table-status", role: "status" });
-      document.body.append(status);
-    }
-    status.textContent = text;
+    const draw = (/** @type {string} */ icon) => () => TableRows.draw(button, icon);
+    await copyText(text, button, { confirm: draw(TableRows.ICONS.done), restore: draw(TableRows.ICONS.copy) });
   }
 }

@@ -11,6 +11,7 @@ from nightsight.render.lines import align, cut
 from nightsight.render.page.findings import Advice, Banner
 from nightsight.render.page.page import Page, page
 from nightsight.render.table.view import TableView
+from nightsight.results.code import language_of
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.texts import middle_cut
 
@@ -84,9 +85,16 @@ def _advice(advice: Sequence[Advice]) -> str:
         return ""
     gains = [f" – gains {escape(item.of_window)}" if item.of_window else "" for item in advice]
     items = zip(advice, gains, strict=True)
-    return "\n".join(
-        ["### Advice", "", *(f"- **{escape(item.title)}**{gain}. {escape(item.remedy)}" for item, gain in items)]
-    )
+    first, *others = (f"- **{escape(item.title)}**{gain}. {escape(item.remedy)}" for item, gain in items)
+    return "\n".join(["### Advice", "", first, *_fenced(advice[0].code), *others])
+
+
+def _fenced(code: str) -> Iterator[str]:
+    """Yield the lines of code as a block in an item of a list."""
+    if code:
+        # longer than any in the code
+        fence = max(("```", *(f"{ticks}`" for ticks in re.findall("`+", code))), key=len)
+        yield from ("", f"  {fence}{language_of(code)}", *(f"  {line}" for line in code.split("\n")), f"  {fence}")
 
 
 def _sections(view: Page) -> Iterator[str]:

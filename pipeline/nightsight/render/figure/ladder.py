@@ -14,7 +14,7 @@ from nightsight.results.categories import BUSY, IDLE
 from nightsight.results.rules import RULE
 from nightsight.tables import Frame
 from nightsight.texts import excerpt, printable
-from nightsight.units import Scale, format_value
+from nightsight.units import Scale, in_text
 
 _NEEDED: Final = {"order", "category", "time_ns"}
 # percent of the first bar: smaller parts are drawn, but not named
@@ -119,5 +119,5 @@ def _parts(row: "pd.Series[float]", whole: float) -> Iterator[RungPart]:
         begin, end = end, end + 100 * time / whole
         if time > 0:
             category, width = str(name), round(end - begin, 3)
-            look, text = f"series-{CAUSE_COLORS[category]}", format_value(time, "time_ns")
+            look, text = f"series-{CAUSE_COLORS[category]}", in_text(time, "time_ns")
             yield RungPart(category, look, category in IDLE, round(begin, 3), width, text)

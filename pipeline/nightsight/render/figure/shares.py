@@ -15,6 +15,7 @@ from nightsight.results.categories import (
     BLOCKING_COPY,
     BUSY,
     CAPTURE,
+    COMMUNICATES_PCT,
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -31,7 +32,7 @@ from nightsight.results.categories import (
 )
 from nightsight.results.steps import OPERATORS
 from nightsight.tables import Frame
-from nightsight.units import format_value
+from nightsight.units import in_text
 
 _NEEDED: Final = ("device", "group", "category", "time_ns")
 # percent of a bar: minimum width for a share, width of a letter, and margin around a text
@@ -39,6 +40,7 @@ _SHARE_WIDTH: Final = 6.5
 _LETTER: Final = 0.95
 _MARGIN: Final = 1.5
 _MAX_BARS: Final = 8
+_SIDES: Final = ("Busy", "Idle")
 # busy parts are solid and idle parts striped, so both can use the same colors
 CAUSE_COLORS: Final[Mapping[str, str]] = {
     OPERATORS: "cpu",
@@ -157,14 +159,14 @@ def whole_percents(times: Sequence[float]) -> list[str]:
     values = np.asarray(times, dtype=np.float64)
     total = float(values.sum())
     if not total > 0:
-        return [format_value(0.0, "share_pct") for _ in times]
+        return [in_text(0.0, "share_pct") for _ in times]
     exact = 1000.0 * values / total
     tenths = np.floor(exact + 1e-9).astype(np.int64)
     # parts that are printed as "<0.1 %" are never rounded up
     order = np.argsort(-np.where(exact < 0.5, -1.0, exact - tenths), kind="stable")
     tenths[order[: 1000 - int(tenths.sum())]] += 1
     return [
-        format_value(0.01 if value > 0 and count == 0 else count / 10, "share_pct")
+        in_text(0.01 if value > 0 and count == 0 else count / 10, "share_pct")
         for value, count in zip(values.tolist(), tenths.tolist(), strict=True)
     ]
 
@@ -174,23 +176,31 @@ def keys_of(categories: Iterable[str]) -> tuple[LegendEntry, ...]:
     return tuple(LegendEntry(name, f"series-{CAUSE_COLORS[name]}", is_idle=name in IDLE) for name in categories)
 
 
-def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -> StackedBar:
+def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = _SIDES) -> StackedBar:
     # one bracket spans all busy parts, so these must come first
     rows = rows.sort_values("group", key=lambda group: group != "busy", kind="stable")
     total = float(rows["time_ns"].sum())
     busy, unknown = (float(rows.loc[rows["group"] == group, "time_ns"].sum()) for group in ("busy", "unknown"))
 
     def side(name: str, time: float) -> str:
-        return f"{name} {share_of(time, total)}, {format_value(time, 'time_ns')}"
+        return f"{name} {share_of(time, total)}, {in_text(time, 'time_ns')}"
 
     idle_text = side(sides[1], total - busy - unknown)
+    times = rows.groupby("category", observed=True)["time_ns"].sum()
+    communicating = float(times.get(COMMUNICATION, 0.0))
+    busy_text = side(sides[0], busy)
+    if sides == _SIDES and communicating >= COMMUNICATES_PCT / 100 * total:
+        # communication is mostly waiting, and looks busy
+        computing = float(times.reindex([COMPUTE, GRAPHS]).sum())
+        also = "" if label else f", communicating {share_of(communicating, total)}"
+        busy_text = f"Computing {share_of(computing, total)}{also}"
     parts = tuple(_slices(rows, total))
-    whole = format_value(total, "time_ns")
+    whole = in_text(total, "time_ns")
     return StackedBar(
         short_text(label) if label else "",
         parts,
         busy=round(100.0 * busy / total, 2),
-        busy_text=side(sides[0], busy),
+        busy_text=busy_text,
         idle_text=f"{idle_text}; {side(UNSEEN, unknown)}" if unknown else idle_text,
         total=whole,
         summary=f"{label and label + ', '}{whole}: {', '.join(f'{part.label} {part.share}' for part in parts)}",
@@ -208,7 +218,7 @@ def _slices(rows: Frame, total: float) -> Iterator[Slice]:
             CAUSE_COLORS.get(str(row["category"]), "others"),
             is_busy=row["group"] == "busy",
             share=share,
-            time=format_value(row["time_ns"], "time_ns"),
+            time=in_text(row["time_ns"], "time_ns"),
             x=begin,
             width=width,
             inside="all" if letters >= len(f"{label} {share}") else "share" if width >= _SHARE_WIDTH else "",

@@ -16,7 +16,7 @@ from nightsight.render.summary import Numbers, benchmark_doubts
 from nightsight.render.table.replayed import LATENCIES
 from nightsight.render.table.view import floats
 from nightsight.render.verdict import each_of
-from nightsight.results.categories import UNSEEN
+from nightsight.results.categories import COMMUNICATES_PCT, COMMUNICATION, COMPUTE, GRAPHS, UNSEEN
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.program import MEMORY_USAGE
 from nightsight.results.steps import OPERATORS, STEP_SPLIT, WHOLE_STEP
@@ -124,10 +124,10 @@ def _shorter(limits: dict[Any, Any]) -> Figure:
     return Figure(label, f"at most {headroom}", "distance of that unit from its peak")
 
 
-def key_figures(run: Numbers) -> tuple[Figure, ...]:
-    """Return the key figures: of the GPU if it did any work, else of the CPU."""
+def key_figures(run: Numbers, shares: "pd.Series[float]") -> tuple[Figure, ...]:
+    """Return the key figures: of the GPU if it did any work, else of the CPU. shares: of the time, by category."""
     has_gpu = bool(run.busy_pct_by_device)
-    work = _gpu(run) if has_gpu else chain(_operator_time(run), _top_operator(run))
+    work = chain(_computing(shares), _gpu(run)) if has_gpu else chain(_operator_time(run), _top_operator(run))
     return (*_window(run), *work, *_launches(run), *_step_figures(run))
 
 
@@ -139,6 +139,14 @@ def _window(run: Numbers) -> Iterator[Figure]:
 def _window_note(run: Numbers) -> str:
     note = _WINDOWS.get(run.window, printable(run.window) if run.window else "")
     return _join(note, printable(run.repeated) if run.repeated else "")
+
+
+def _computing(shares: "pd.Series[float]") -> Iterator[Figure]:
+    """Yield how long GPUs compute, if they communicate much, which is mostly waiting."""
+    if shares.get(COMMUNICATION, 0.0) >= COMMUNICATES_PCT:
+        computing = float(shares.reindex([COMPUTE, GRAPHS]).sum())
+        note = f"of the time; only communicating {format_value(float(shares[COMMUNICATION]), 'share_pct')}"
+        yield Figure("GPU computing", format_value(computing, "share_pct"), note)
 
 
 def _gpu(run: Numbers) -> Iterator[Figure]:

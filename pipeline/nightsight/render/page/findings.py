@@ -1,4 +1,4 @@
-"""Format findings as text: banners on the reliability of a report, and advice with its predicted gain."""
+"""Format findings as text: banners on the reliability of a report, and advice with its predicted gain and its code."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,13 +7,15 @@ from typing import Final
 
 from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import SEVERITIES, Finding
+from nightsight.render.page.places import Places
 from nightsight.render.verdict import cause_of, gain_of
 from nightsight.results.causes import SIMULATED
-from nightsight.texts import printable, prose
+from nightsight.texts import log_line, printable, prose
 from nightsight.units import format_value
 
 _UP_TO: Final = re.compile(r", up to \N{MINUS SIGN}[\d.]+ % of (?:its|their) time$")
 _SIMULATED: Final = SIMULATED.partition("{")[0]
+_LONGEST_CODE: Final = 2_000
 _WORDS: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
 
 
@@ -34,7 +36,9 @@ class Advice:
     """A finding about the program; `share` is the gain in percent for the bar, None if unknown, `change` as text.
 
     `cause` is the title without amounts, but with the gain for a kernel alone. `anchor` and `source` are the anchor
-    and title of the section with its evidence, "" if that is not on the page.
+    and title of the section with its evidence, "" if that is not on the page. `code`: lines to paste. `place`: a range
+    to look in that the title does not name. `path`: the range that the timeline shows. `kernels`: those that the page
+    has, in full and as tables call them.
     """
 
     rule: str
@@ -49,6 +53,10 @@ class Advice:
     source: str = ""
     change: str = ""
     cause: str = ""
+    code: str = ""
+    place: str = ""
+    path: str = ""
+    kernels: tuple[tuple[str, str], ...] = ()
 
 
 def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
@@ -68,7 +76,9 @@ def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
     )
 
 
-def advice(findings: tuple[Finding, ...], titles: Mapping[str, str], labels: KernelLabels) -> tuple[Advice, ...]:
+def advice(
+    findings: tuple[Finding, ...], titles: Mapping[str, str], labels: KernelLabels, places: Places
+) -> tuple[Advice, ...]:
     """Return the findings that are advice, in their order.
 
     titles: the titles of the page's sections, by anchor. labels: the labels of kernels, as in the page's tables.
@@ -87,6 +97,11 @@ def advice(findings: tuple[Finding, ...], titles: Mapping[str, str], labels: Ker
             titles.get(finding.source, ""),
             gain_of(finding),
             f"{cause_of(finding)}{_bound(finding)}",
+            # of a report.json, it may be anything
+            "\n".join(log_line(line) for line in finding.code[:_LONGEST_CODE].split("\n")),
+            prose(places.unnamed_range(finding), 200),
+            places.path(finding),
+            tuple((name, printable(labels.short(name))) for name in places.kernels(finding)),
         )
         for finding in findings
         if finding.severity == "advice"

@@ -10,13 +10,13 @@ from nightsight.model.report import Finding, Report
 from nightsight.render.fixes import Fixes, fixes_of
 from nightsight.render.summary import Numbers
 from nightsight.render.table.view import floats
-from nightsight.render.verdict import Verdict, gain_of, mean_shares
+from nightsight.render.verdict import Verdict, gain_of, limit_of, mean_shares
 from nightsight.results.categories import COMPUTE, COPIES, GRAPHS
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_LIMITS
 from nightsight.texts import excerpt, printable
-from nightsight.units import format_value
+from nightsight.units import in_text
 
 _ACTION: Final = 120
 _NAME: Final = 60
@@ -43,9 +43,9 @@ def headline(outcome: Verdict, report: Report, run: Numbers) -> Headline:
         return _on_advice(outcome, outcome.advice, fixes_of(report))
     if run.busy_pct_by_device and outcome.about is None:
         step_ns = run.step_ns if run.step_ns is not None else run.profiled_step_ns
-        step = "" if step_ns is None else f"A step takes {format_value(step_ns, 'step_ns')}."
-        title = _largest_part(report) or outcome.cause or outcome.state
-        return Headline(title, more=" ".join(part for part in (step, outcome.first, outcome.more) if part))
+        step = "" if step_ns is None else f"A step takes {in_text(step_ns, 'step_ns')}."
+        title, limit = _largest_part(report) or (outcome.cause or outcome.state, "")
+        return Headline(title, more=" ".join(part for part in (step, limit, outcome.first, outcome.more) if part))
     if outcome.cause and len(report.rows(NCU_LIMITS)):
         return Headline(outcome.cause, more=outcome.state)
     return Headline(outcome.state, more=" ".join(part for part in (outcome.cause, outcome.first) if part))
@@ -75,19 +75,35 @@ def _on_advice(outcome: Verdict, finding: Finding, fixes: Fixes | None) -> Headl
     return Headline(outcome.cause, fix_text, outcome.more)
 
 
-def _largest_part(report: Report) -> str:
-    """Return a sentence on the kernel or the copies that take most of the time; "" if the GPU mostly waits."""
+def _largest_part(report: Report) -> tuple[str, str] | None:
+    """Return a sentence on the kernel or the copies that take most of the time, and one on what limits the kernel.
+
+    None if the GPU mostly waits; "" for a limit if no kernel was measured with ncu.
+    """
     shares = mean_shares(report.rows(TIME_SPLIT))
     part = str(shares.idxmax()) if len(shares) else ""
     kernels = report.rows(CUDA_GPU_KERN_SUM)
     if part == COPIES:
-        return f"Copies and memsets take {format_value(float(shares[part]), 'share_pct')} of the time."
+        return f"Copies and memsets take {in_text(float(shares[part]), 'share_pct')} of the time.", ""
     if part not in (COMPUTE, GRAPHS) or not {"name", "total_ns"} <= set(kernels.columns):
-        return ""
+        return None
     times = floats(kernels["total_ns"])
     if not np.nansum(times) > 0:
-        return ""
+        return None
     largest = int(np.nanargmax(times))
     share = 100 * float(times[largest]) / float(np.nansum(times))
     name = label_of(str(kernels["name"].iloc[largest]), _NAME)
-    return f"The largest kernel, `{name}`, takes {share:.0f} % of the kernel time."
+    return f"The largest kernel, `{name}`, takes {share:.0f} % of the kernel time.", _limit(report, name)
+
+
+def _limit(report: Report, name: str) -> str:
+    """Return a sentence on what limits a kernel, by its label; "" if no kernel was measured."""
+    limits = report.rows(NCU_LIMITS)
+    if not len(limits):
+        return ""
+    # nsys and ncu spell the arguments of templates differently, but not what labels keep
+    rows = limits[limits["name"].astype("str").map(lambda full: label_of(full, _NAME)) == name]
+    rows = rows[rows["used_pct"].notna()].sort_values("replay_ns", ascending=False)
+    if not len(rows):
+        return "What limits it was not measured: select it for ncu, too."
+    return f"It {limit_of(rows.iloc[0].to_dict())}."

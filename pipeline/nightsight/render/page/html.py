@@ -33,7 +33,7 @@ _POLICY: Final = "content-security-policy"
 _NVIDIA: Final = re.compile(r"(?<=\()(https://(?:docs|developer)\.nvidia\.com/[\w./#?=&%+~-]*)(?=\))")
 _UTC: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?: UTC)?")
 _UNITS: Final = "|".join(symbol for scales in SCALES.values() for _, symbol in scales if symbol)
-_BEFORE_UNIT: Final = re.compile(rf"(?<=\d) (?=(?:{_UNITS})(?![\w/]))")
+_BEFORE_UNIT: Final = re.compile(rf"(?<=\d) (?=(?:{_UNITS})(?![\w/])|±)|(?<=±) (?=\d)")
 _NO_EVENTS: Final = "the capture has no timed events, or they do not fit the page size limit (--max-bytes)"
 # bytes reserved for the policy: it contains hashes of the finished page, so it is inserted last
 _LONGEST_POLICY: Final = 400
@@ -222,7 +222,7 @@ def _time(text: str) -> Markup:
 
 
 def _unbroken(text: str) -> str:
-    """Keep units on the line of their numbers."""
+    """Keep units, and possible errors, on the line of their numbers."""
     return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 

@@ -10,6 +10,7 @@ from nightsight.render.figure.bars import Strip, trials
 from nightsight.render.figure.charts import Pictures, pictures_of
 from nightsight.render.page.figures import Figure, key_figures
 from nightsight.render.page.findings import Advice, Banner, advice, banners
+from nightsight.render.page.places import Places
 from nightsight.render.page.windows import Choices, choices
 from nightsight.render.summary import numbers
 from nightsight.render.table.fused import with_fused
@@ -18,6 +19,7 @@ from nightsight.render.table.layouts import labels_of, layout_of, with_ranks
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.replayed import HEADINGS, PREFIX, number_launches, with_figures
 from nightsight.render.table.view import TableView, table_view, texts_of
+from nightsight.render.verdict import mean_shares
 from nightsight.results import entry_of
 from nightsight.results.causes import WHAT_IF
 from nightsight.results.entry import Place
@@ -94,11 +96,10 @@ class Definition:
 
 @dataclass(frozen=True)
 class PageSection:
-    """One result: its pictures and table, or the sentence `message` instead. `short`: its title in the navigation."""
+    """One result: its pictures and table, or the sentence `message` instead."""
 
     anchor: str
     title: str
-    short: str
     help: str = ""
     columns: tuple[Definition, ...] = ()
     pictures: Pictures = field(default_factory=Pictures)
@@ -188,7 +189,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     all_sections = (*((lead,) if lead else ()), *sections, *by_name.values(), *method.sections)
     titles = {section.anchor: section.title for section in all_sections}
     unchecked = _unchecked_rules(report.unchecked)
-    advice_items = advice(report.findings, titles, labels)
+    advice_items = advice(report.findings, titles, labels, Places(report))
     # without either, no section gives the reason
     causes = () if advice_items or lead else tuple((_CAUSES, reason) for _, reason in unchecked)
     tables = packed_tables((section.table for section in all_sections if section.table), most_bytes=table_bytes)
@@ -202,7 +203,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
         _facts(report.environment),
         doubts,
         tuple(banner for banner in doubtful if banner not in doubts),
-        key_figures(run),
+        key_figures(run, mean_shares(report.rows(TIME_SPLIT))),
         windows,
         lead,
         unchecked,
@@ -305,10 +306,8 @@ def _titles(results: list[Result], replays: int) -> Iterator[str]:
 def _section(result: Result, report: Report, labels: KernelLabels) -> PageSection:
     layout = with_ranks(layout_of(result), report, result.rows).labeled(labels)
     title, notes = printable(result.title), tuple(printable(note) for note in result.notes)
-    entry = entry_of(result.name)
-    short = (entry.short if entry else "") or title
     help_text = printable(result.help) if result.help else ""
-    section = PageSection(printable(result.name), title, short[:1].upper() + short[1:], help_text, notes=notes)
+    section = PageSection(printable(result.name), title, help_text, notes=notes)
     if not len(result.rows):
         return replace(section, message=f"{layout.noun[:1].upper()}{layout.noun[1:]}: none recorded in this capture.")
     section = replace(
@@ -321,11 +320,17 @@ def _section(result: Result, report: Report, labels: KernelLabels) -> PageSectio
     return replace(section, table=table.grouped(groups))
 
 
+# the table has the words, too
+_FIXES: Final = tuple((rule.done, rule.change) for rule in RULES)
+
+
 def _definitions(result: Result, titles: Mapping[str, str]) -> tuple[Definition, ...]:
     entry = entry_of(result.name)
     return tuple(
         Definition(
-            titles.get(column.name) or heading(HEADINGS.get(column.name, column.name)), column.meaning, column.values
+            titles.get(column.name) or heading(HEADINGS.get(column.name, column.name)),
+            column.meaning,
+            _FIXES if (result.name, column.name) == (WHAT_IF.name, "rule") else column.values,
         )
         for column in (entry.columns if entry else ())
         if column.name in result.rows and not column.is_plain

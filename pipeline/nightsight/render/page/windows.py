@@ -14,6 +14,7 @@ from nightsight.render.page.figures import Figure, first_figures
 from nightsight.render.page.findings import Advice, without_simulation
 from nightsight.render.page.findings import advice as advice_of
 from nightsight.render.page.headline import Headline, headline, headline_on
+from nightsight.render.page.places import Places
 from nightsight.render.summary import Numbers
 from nightsight.render.verdict import Verdict, start_up, verdict, verdict_on
 from nightsight.results.causes import FIX_LADDER, WHAT_IF
@@ -52,6 +53,11 @@ class Choice:
     advice: tuple[Advice, ...]
     simulation: str = ""
     ladder: Ladder | None = None
+
+    @property
+    def fix(self) -> Advice | None:
+        """The advice that the headline is about."""
+        return self.advice[0] if self.advice and self.verdict.advice is not None else None
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ def _other_choices(report: Report, run: Numbers, labels: KernelLabels, chosen: s
     for view in report.windows:
         if not view.is_chosen and view.split is not None and len(view.split):
             # sections of the page cover the chosen window, so advice on others does not link to them
-            items = advice_of(view.findings, {}, labels)
+            items = advice_of(view.findings, {}, labels, Places())
             # the line on the start-up already says the rest, whichever window is shown
             sentence = "" if view.name == START_UP else prose(view.sentence, _SENTENCE)
             stay = f"The sections below still show *{chosen}*."

@@ -29,6 +29,7 @@ from nightsight.results.operator_roofline import OPERATOR_ROOFLINE, OPERATOR_ROO
 from nightsight.results.program import CUDA_API_SYNC, SETUP_CALLS
 from nightsight.results.ranges import NVTX_MARKS, NVTX_RANGES
 from nightsight.results.ranks import RANKS
+from nightsight.results.rules import RULE
 from nightsight.tables import Frame
 from nightsight.texts import printable
 from nightsight.units import heading, of_operations
@@ -183,6 +184,12 @@ def _parent(item: _Range, levels: Mapping[_Range, int]) -> _Range | None:
     return further_up
 
 
+def _fixes(frame: Frame) -> Frame:
+    """Name fixes as in the ladder, and drop the kernels, which are in the evidence of the advice."""
+    done = frame["rule"].astype("str").map(lambda name: RULE[name].done if name in RULE else name)
+    return frame.drop(columns="kernels", errors="ignore").assign(rule=done)
+
+
 _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     GPU_TIME.name: _without_idle_work,
     MEMORY_OPERATIONS.name: _name_operations,
@@ -199,7 +206,6 @@ _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     NVTX_MARKS.name: _marks,
     RANKS.name: _ranks,
     CUDA_API_SYNC.name: _waits,
-    # these are in the evidence of the advice
-    WHAT_IF.name: lambda frame: frame.drop(columns="kernels", errors="ignore"),
+    WHAT_IF.name: _fixes,
     SETUP_CALLS.name: _waits,
 }
