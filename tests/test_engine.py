@@ -607,8 +607,11 @@ def test_iterations_of_tensorrt_llm_join_without_a_clock() -> None:
         "b": "[Executor] _forward_step 9: 0 ctx reqs, 0 ctx tokens, 2 gen reqs",
     }
     lines = cache_lines((None, 9, 0, 30), (None, 7, 0, 10), (None, 8, 0, 20), (None, 9, 0, 40), (None, 99, 0, 90))
-    table = engine_table(with_tables(PICTURE, names, kv_cache=lines))
-    assert usage(table.frame) == {DECODE: [(10 + 10 + 40 + 40) / 4, 40], MIXED: [20, 20]}
+    # times of a log are to the second
+    for time in (None, 0):
+        known = lines.assign(time_ns=pd.array([time] * len(lines), dtype="int64[pyarrow]"))
+        table = engine_table(with_tables(PICTURE, names, kv_cache=known))
+        assert usage(table.frame) == {DECODE: [(10 + 10 + 40 + 40) / 4, 40], MIXED: [20, 20]}
 
 
 @given(

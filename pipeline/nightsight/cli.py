@@ -540,7 +540,7 @@ def _say_skipped(report: str, reason: str) -> None:
     type=_FILE,
     metavar="CAPTURE",
     help="Another nsys capture, in which the program creates its CUDA graphs: of the same process, or of another run. "
-    "Kernels of graphs then get the ranges in which they were captured.",
+    "Kernels of graphs then get the ranges and operators in which they were captured.",
 )
 @click.option(
     "--prove",

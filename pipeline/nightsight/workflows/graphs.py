@@ -56,7 +56,7 @@ def with_graphs(run: Profile, graphs: Profile, *, run_name: str, graphs_name: st
     other = _other_graphs(run, replace(graphs, tables=tables), unknown, names, is_same_process=is_same_process)
     making = {**tables, "graph_nodes": _without(tables["graph_nodes"], other)}
     making.pop("kernels")
-    # without rows: the run may have none of its own
+    # without rows, if the run has no such table
     added: dict[str, pd.DataFrame] = {name: empty(name) for name in ("ranges", "cpu_ops") if name in making}
     joined = replace(
         run,
