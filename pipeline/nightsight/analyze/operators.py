@@ -126,7 +126,7 @@ def _every_call(timeline: Timeline) -> pd.DataFrame:
     time = nested.end - nested.start
     add("ns", time, nested.without_children(time))
     launched = launching_operators(timeline)
-    # calls in another capture are no calls of this one
+    # calls that another capture recorded do not count here
     launched = np.where(launched < len(table), launched, -1)
     if (launched >= 0).any():
         place = np.full(len(table), -1, dtype=np.int64)
