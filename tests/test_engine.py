@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nightsight.advise import advise
 from nightsight.analyze import analyze
+from nightsight.analyze.decode import decode_roofline
 from nightsight.analyze.engine import engine_table
 from nightsight.analyze.requests import request_times
 from nightsight.events.engine import KINDS, engine_steps
@@ -370,13 +371,15 @@ def test_parts_add_up_whatever_was_logged(rows: list[tuple[Any, ...]]) -> None:
 # -- causes -----------------------------------------------------------------------------------------------------------
 
 
-def advised(picture: str, names: Mapping[str, str], table: pd.DataFrame | None = None) -> list[Finding]:
+def advised(
+    picture: str, names: Mapping[str, str], table: pd.DataFrame | None = None, **others: pd.DataFrame
+) -> list[Finding]:
     """Return the advice on twelve times this picture."""
     lines = [line.rstrip() for line in picture.strip().splitlines()]
     labels, tracks = zip(*((line[:6], line[6:]) for line in map(str.lstrip, lines)), strict=True)
     drawn = "\n".join(f"{label}{track * 12}" for label, track in zip(labels, tracks, strict=True))
     profile = named(drawn, dict(names))
-    tables = {**profile.tables, **({} if table is None else {"requests": table})}
+    tables = {**profile.tables, **({} if table is None else {"requests": table}), **others}
     results = analyze(Timeline(Profile(tables, environment=NSYS)))
     return list(advise(results))
 
@@ -555,3 +558,192 @@ def test_preempted_requests_need_room_in_the_cache() -> None:
     finding = first_finding(HEALTHY, DECODING, requests(*[ANSWERED] * 18, *[ANSWERED | {"preemptions": 1}] * 2))
     assert finding.rule == "cache_full"
     assert finding.title.endswith("2 times for 20 requests")
+
+
+# -- the KV cache, and the roofline of decode -------------------------------------------------------------------------
+
+
+def cache_lines(*lines: tuple[float | None, int | None, int, float]) -> pd.DataFrame:
+    """Make lines of a log: µs, iteration, engine, percent."""
+    frame = pd.DataFrame(lines, columns=list(TABLES["kv_cache"]), dtype="object")
+    times = [None if line[0] is None else round(line[0] * US) for line in lines]
+    return conform("kv_cache", frame.assign(time_ns=pd.array(times, dtype="int64[pyarrow]")))
+
+
+def with_tables(picture: str, names: dict[str, str], **tables: pd.DataFrame) -> Timeline:
+    return Timeline(Profile({**named(picture, names).tables, **tables}))
+
+
+def usage(table: pd.DataFrame) -> dict[str, list[float]]:
+    """Return the mean and the largest usage of the KV cache by the kind of step."""
+    return {row["kind"]: [row["kv_cache_pct"], row["most_kv_cache_pct"]] for row in table.to_dict("records")}
+
+
+def test_each_step_has_the_usage_of_the_kv_cache_of_the_nearest_line() -> None:
+    # steps begin at 0, 9, 18, 34 and 44 µs
+    every = cache_lines(*((time, None, 0, time + 1) for time in (0, 9, 18, 34, 44)))
+    table = engine_table(with_tables(PICTURE, NAMES, kv_cache=every))
+    assert usage(table.frame) == {DECODE: [(1 + 10 + 35 + 45) / 4, 45], MIXED: [19, 19]}
+    assert not table.notes
+    # of two lines, one is nearer to the last two steps
+    few = engine_table(with_tables(PICTURE, NAMES, kv_cache=cache_lines((5, None, 0, 10), (45, None, 0, 90))))
+    assert usage(few.frame) == {DECODE: [(10 + 10 + 90 + 90) / 4, 90], MIXED: [10, 10]}
+    assert "from 2 lines of the log" in few.notes[0]
+
+
+def test_the_usage_of_other_times_and_of_several_engines_is_unknown() -> None:
+    later = engine_table(with_tables(PICTURE, NAMES, kv_cache=cache_lines((11_000_000, None, 0, 10))))
+    assert "kv_cache_pct" not in later.frame
+    assert "time zone" in later.notes[0]
+    several = engine_table(with_tables(PICTURE, NAMES, kv_cache=cache_lines((5, None, 0, 10), (6, None, 1, 20))))
+    assert "kv_cache_pct" not in several.frame
+    assert "2 engines" in several.notes[0]
+
+
+def test_iterations_of_tensorrt_llm_join_without_a_clock() -> None:
+    names = {
+        "a": "[Executor] _forward_step 7: 0 ctx reqs, 0 ctx tokens, 1 gen reqs",
+        "p": "[Executor] _forward_step 8: 1 ctx reqs, 80 ctx tokens, 1 gen reqs",
+        "b": "[Executor] _forward_step 9: 0 ctx reqs, 0 ctx tokens, 2 gen reqs",
+    }
+    lines = cache_lines((None, 9, 0, 30), (None, 7, 0, 10), (None, 8, 0, 20), (None, 9, 0, 40), (None, 99, 0, 90))
+    # times of a log are to the second
+    for time in (None, 0):
+        known = lines.assign(time_ns=pd.array([time] * len(lines), dtype="int64[pyarrow]"))
+        table = engine_table(with_tables(PICTURE, names, kv_cache=known))
+        assert usage(table.frame) == {DECODE: [(10 + 10 + 40 + 40) / 4, 40], MIXED: [20, 20]}
+
+
+@given(
+    lines=st.lists(
+        st.tuples(st.none() | st.integers(-100, 150), st.none() | st.integers(0, 9), st.just(0), st.integers(0, 100)),
+        max_size=6,
+    )
+)
+def test_a_step_has_the_usage_of_some_line(lines: list[tuple[int | None, int | None, int, float]]) -> None:
+    table = engine_table(with_tables(PICTURE, NAMES, kv_cache=cache_lines(*lines))).frame
+    timed = [percent for time, _, _, percent in lines if time is not None]
+    assert ("kv_cache_pct" in table) == bool(timed)
+    for mean, most in usage(table).values() if timed else ():
+        assert min(timed) <= mean <= most
+        assert most in timed
+
+
+def test_preempted_requests_tell_how_full_the_cache_was() -> None:
+    preempted = requests(*[ANSWERED] * 18, *[ANSWERED | {"preemptions": 1}] * 2)
+    lines = cache_lines(*((10 * step, None, 0, 50 + 4 * step) for step in range(12)))
+    (finding,) = advised(HEALTHY, DECODING, preempted, kv_cache=lines)
+    assert finding.rule == "cache_full"
+    assert finding.evidence == ("The KV cache was up to 94.0 % full",)
+    (queued,) = advised(HEALTHY, DECODING, requests(*[ANSWERED] * 20), kv_cache=lines)
+    assert (queued.rule, queued.evidence) == ("few_at_a_time", finding.evidence)
+    assert not first_finding(HEALTHY, DECODING, preempted).evidence
+
+
+GPU_TABLE = {
+    "device": 0,
+    "uuid": "",
+    "name": "GPU",
+    "compute_capability": "9.0",
+    # a byte per ns
+    "memory_bandwidth_bytes_per_s": 1_000_000_000,
+}
+
+
+def roofline(names: dict[str, str], *, gpu: Mapping[str, Any] = GPU_TABLE, **tables: pd.DataFrame) -> Any:
+    devices = conform("devices", pd.DataFrame([gpu]))
+    return decode_roofline(with_tables(PICTURE, names, devices=devices, **tables))
+
+
+def model(**facts: int) -> pd.DataFrame:
+    return conform("served_model", pd.DataFrame([facts], columns=list(TABLES["served_model"]), dtype="object"))
+
+
+def test_a_decode_step_takes_at_least_the_time_of_its_bytes() -> None:
+    lines = cache_lines(*((time, None, 0, 50) for time in (0, 9, 18, 34, 44)))
+    sizes = model(weight_bytes=3_000, kv_token_bytes=10, kv_tokens=200)
+    # 3,000 bytes of weights, and 1,000 of keys and values: 4 µs. Steps last 9, 9, 10 and 5 µs
+    table = roofline(NAMES, kv_cache=lines, served_model=sizes)
+    assert table.frame.to_dict("records") == [
+        {
+            "batch": batch,
+            "steps": 2,
+            "med_ns": time * US,
+            "weight_bytes": 3_000,
+            "kv_bytes": 1_000,
+            "least_ns": 4 * US,
+            "roofline_pct": pytest.approx(share),
+            "low_roofline_pct": pytest.approx(low),
+            "tokens_per_s": pytest.approx(tokens * 1e6),
+            "roofline_tokens_per_s": pytest.approx(possible * 1e6),
+        }
+        for batch, time, share, low, tokens, possible in (
+            ("1", 9, 400 / 9, 400 / 9, 2 / 18, 2 / 8),
+            ("2", 7.5, (40 + 80) / 2, 40 + 0.1 * 40, 4 / 15, 4 / 8),
+        )
+    ]
+    # six tokens in 33 µs, of 16 µs
+    assert table.notes == (
+        "These steps generate 181,818 tokens per second, 48.5 % of the 375,000 that their bytes allow.",
+    )
+
+
+def test_the_length_of_contexts_is_better_than_the_usage_of_the_cache() -> None:
+    long = "execute_context_0(0)_generation_{0}(sq{0}sk{1}sqsq9sqsk9)"
+    names = {**NAMES, "a": long.format(1, 100), "b": long.format(2, 300)}
+    table = roofline(names, served_model=model(weight_bytes=3_000, kv_token_bytes=10)).frame
+    assert table["kv_bytes"].tolist() == [1_000, 3_000]
+
+
+@pytest.mark.parametrize(
+    ("facts", "note"),
+    [
+        ({"weight_bytes": 3_000}, "nothing says how many bytes a token takes"),
+        ({"weight_bytes": 3_000, "kv_token_bytes": 10, "kv_tokens": 9}, "nothing says how many tokens"),
+    ],
+)
+def test_without_the_cache_the_least_time_is_that_of_the_weights(facts: dict[str, int], note: str) -> None:
+    table = roofline(NAMES, served_model=model(**facts))
+    assert table.frame["least_ns"].tolist() == [3 * US, 3 * US]
+    assert table.frame["kv_bytes"].isna().all()
+    assert note in table.notes[1]
+
+
+def test_what_is_not_known_is_not_guessed() -> None:
+    sizes = model(weight_bytes=3_000)
+    without_weights = roofline(NAMES, served_model=model(kv_tokens=9))
+    assert not len(without_weights.frame)
+    assert "--attach" in without_weights.notes[0]
+    assert roofline(NAMES).notes == without_weights.notes
+    without_peak = roofline(NAMES, gpu=GPU_TABLE | {"memory_bandwidth_bytes_per_s": None}, served_model=sizes)
+    assert not len(without_peak.frame)
+    assert "peak rate" in without_peak.notes[0]
+    # a program without an engine needs neither
+    program = roofline({}, gpu=GPU_TABLE | {"memory_bandwidth_bytes_per_s": None})
+    assert (len(program.frame), program.notes) == (0, ())
+    above = roofline(NAMES, served_model=model(weight_bytes=7_000))
+    assert "1 step: more than 100 %" in above.notes[2]
+
+
+@given(
+    weights=st.integers(1, 20_000),
+    token=st.none() | st.integers(1, 100),
+    room=st.none() | st.integers(1, 500),
+    percent=st.none() | st.integers(0, 100),
+    peak=st.integers(1, 10**10),
+)
+def test_rates_and_shares_of_the_roofline_agree(
+    weights: int, token: int | None, room: int | None, percent: int | None, peak: int
+) -> None:
+    facts = {"weight_bytes": weights, "kv_token_bytes": token, "kv_tokens": room}
+    lines = cache_lines() if percent is None else cache_lines((0, None, 0, percent))
+    sizes = model(**{name: fact for name, fact in facts.items() if fact is not None})
+    gpu = GPU_TABLE | {"memory_bandwidth_bytes_per_s": peak}
+    table = roofline(NAMES, gpu=gpu, kv_cache=lines, served_model=sizes).frame
+    assert table["steps"].sum() == 4
+    # all steps of a row read the same here
+    expected = weights + ((token or 0) * (room or 0) * (percent or 0) / 100)
+    assert table["least_ns"].tolist() == pytest.approx([1e9 * expected / peak] * 2)
+    assert (table["low_roofline_pct"] <= table["roofline_pct"] * (1 + 1e-9)).all()
+    per_token = table["roofline_tokens_per_s"] * table["least_ns"] / 1e9
+    assert per_token.tolist() == pytest.approx([1, 2])

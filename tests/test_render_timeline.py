@@ -368,6 +368,24 @@ def test_curves_stand_with_their_gpu_and_count_from_the_first_event() -> None:
     ]
 
 
+def test_the_kv_cache_of_an_engine_is_a_curve_of_its_first_gpu() -> None:
+    profile = draw("""
+        cpu   .LLLL......
+        s7    .....aa....
+        s8:1  .....bbbbbb
+    """)
+    lines = [(-7000, 30.0), (-5000, 10.0), (None, 50.0), (7000, 20.0), (6000, 10.0), (7000, 90.0), (11000, 95.0)]
+    log = pd.DataFrame([{"time_ns": time, "engine": 0, "usage_pct": usage} for time, usage in lines])
+    tables = {**profile.tables, "kv_cache": conform("kv_cache", log.astype({"time_ns": "Int64"}))}
+    (curve,) = decode(timeline_payload(Profile(tables))).header["curves"]
+    assert (curve["group"], curve["label"], curve["unit"]) == (0, "KV cache", "pct")
+    # from the first kernel, at 5 µs, to the last. The first event is at 1 µs. A line without a change is no point
+    assert (curve["time_ns"], curve["value"], curve["max"]) == ([4000, 6000], [10, 90], 90)
+    # no line says which GPU another engine has
+    several = tables["kv_cache"].assign(engine=[0, 1, 0, 1, 0, 1, 0])
+    assert not decode(timeline_payload(Profile({**tables, "kv_cache": several}))).header["curves"]
+
+
 def test_operations_in_flight_come_down_at_the_end_of_the_window(recorded: Recorded) -> None:
     profile = recorded.profile("train")
     window = Timeline(profile).window

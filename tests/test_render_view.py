@@ -229,6 +229,7 @@ def test_every_table_leads_to_the_timeline_but_for_those_whose_rows_are_not_in_i
     # a whole GPU, a statistic over everything, many moments, and what the timeline does not draw
     without = {entry.name for entry in RESULTS if entry.place in ("section", "lead") and not entry.jump}
     names = {
+        "decode_roofline",
         "engine_steps",
         "request_times",
         "gpu_time",

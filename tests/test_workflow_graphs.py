@@ -11,17 +11,21 @@ from click.testing import CliRunner
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from nightsight.analyze.operator_work.roofline import operator_roofline
+from nightsight.analyze.operators import kernel_operators, operators
 from nightsight.analyze.ranges.owners import operation_owners, range_time
+from nightsight.analyze.step_parts import step_parts
 from nightsight.cli import main
 from nightsight.errors import CaptureError, PipelineError, UsageError
 from nightsight.events.graph_nodes import joined_origins, node_origins, replayed_nodes, unknown_nodes
+from nightsight.events.operators import all_operators, launching_operators
 from nightsight.events.ranges import nested_ranges
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.tables import conform
 from nightsight.workflows.graphs import with_graphs
-from tests.graph_recording import ACTIONS, COPY_OF, PROCESS, Recording, graphed
+from tests.graph_recording import ACTIONS, COPY_OF, PROCESS, THREAD, Recording, graphed, replayed
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.test_graph_nodes import by_path, looped, places
@@ -208,6 +212,114 @@ def test_a_run_without_ranges_gets_those_of_the_capture() -> None:
     profile = joined(run, replays_of("gemm", "softmax"))
     assert [path for path, _ in places(profile)] == ["layer"] * 4
     assert profile.missing == {}
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+
+
+def with_operators(profile: Profile) -> Profile:
+    """Return the profile with an operator instead of each range `a` and `b`, whose module has the same name."""
+    ranges = profile.table("ranges")
+    is_operator = ranges["name"].isin(["a", "b"])
+    made = ranges[is_operator]
+    frame = made.assign(shapes="", types="", inputs="", strides="", module=made["name"].astype("str"))
+    tables = {"ranges": conform("ranges", ranges[~is_operator]), "cpu_ops": conform("cpu_ops", frame)}
+    return replace(profile, tables={**profile.tables, **tables})
+
+
+def without_operators(profile: Profile) -> Profile:
+    """Return the profile as nsys records it without operators."""
+    tables = {name: table for name, table in profile.tables.items() if name != "cpu_ops"}
+    return replace(profile, tables=tables, missing={"cpu_ops": "operators were not recorded"})
+
+
+def with_own(profile: Profile) -> Profile:
+    """Return the profile with an operator that has nothing to do with graphs."""
+    own = {"start_ns": 0, "end_ns": 1, "process": PROCESS, "thread": THREAD + 2, "pid": 1, "tid": 3, "name": "own"}
+    first = conform("cpu_ops", pd.DataFrame([own]))
+    table = conform("cpu_ops", pd.concat([first, profile.table("cpu_ops")]))
+    return replace(profile, tables={**profile.tables, "cpu_ops": table})
+
+
+def owning_operators(profile: Profile) -> list[str | None]:
+    names = all_operators(profile)["name"].astype("str").tolist() if "cpu_ops" in profile.tables else []
+    return [names[row] if row >= 0 else None for row in launching_operators(Timeline(profile)).tolist()]
+
+
+@given(ACTIONS, st.integers(1, 3), st.integers(0, 3), st.booleans(), st.booleans())
+@examples(50)
+def test_two_captures_have_the_operators_that_one_would_have(
+    actions: list[str | int], steps: int, copies: int, is_same: bool, has_own: bool
+) -> None:
+    whole = with_operators(graphed(actions, steps + 1, copies=copies))
+    assume(len(whole.table("kernels")))
+    run, graphs = split(whole, start_of_step(whole, 1))
+    expected = with_operators(graphed(actions, steps, copies=copies))
+    run, expected = (with_own(run), with_own(expected)) if has_own else (without_operators(run), expected)
+    profile = joined(run, graphs if is_same else moved(graphs, OTHER_PROCESS))
+    assert owning_operators(profile) == owning_operators(expected)
+    if len(graphs.table("cpu_ops")):
+        both = (Timeline(profile), Timeline(expected))
+        for analysis in (kernel_operators, step_parts):
+            joint, single = (analysis(timeline).frame for timeline in both)
+            pd.testing.assert_frame_equal(joint, single)
+        # the run has not called those that were captured
+        assert set(operators(both[0]).frame["name"]) <= {"own"}
+
+
+def product(
+    recording: Recording, name: str, *, module: str = "", sequence: int | None = None, backward: bool = False
+) -> int:
+    """Capture a node inside an operator that multiplies matrices."""
+    start = recording.tick()
+    node = recording.node()
+    recording.add(
+        "cpu_ops",
+        start_ns=start,
+        end_ns=recording.tick(),
+        name=name,
+        shapes="[[64,32],[32,16]]",
+        types='["float","float"]',
+        inputs="",
+        strides="",
+        sequence=sequence,
+        forward_thread=THREAD if backward else None,
+        module=module,
+    )
+    return node
+
+
+def two_products(*, is_made: bool = True) -> Profile:
+    """Capture a forward and a backward product, and replay the graph in two steps."""
+    recording = Recording()
+    recording.call("cudaStreamBeginCapture")
+    nodes = [
+        product(recording, "aten::mm", module="layers.3", sequence=7),
+        product(recording, "MmBackward0", sequence=7, backward=True),
+    ]
+    recording.call("cudaStreamEndCapture")
+    for _ in range(2):
+        replayed(recording, nodes)
+    whole = recording.profile()
+    return whole if is_made else without_operators(split(whole, start_of_step(whole, 0))[0])
+
+
+def test_captured_operators_have_modules_forward_operators_and_a_roofline() -> None:
+    profile = joined(two_products(is_made=False), two_products())
+    assert "cpu_ops" not in profile.missing
+    rows = kernel_operators(Timeline(profile)).frame.to_dict("records")
+    columns = ("operator", "forward", "module", "instances")
+    assert sorted(tuple(row[name] for name in columns) for row in rows) == [
+        ("MmBackward0", "aten::mm", "layers.3", 2),
+        ("aten::mm", "", "layers.3", 2),
+    ]
+    (row,) = operator_roofline(Timeline(profile)).frame.query("name == 'aten::mm'").to_dict("records")
+    assert (row["calls"], row["total_ns"], row["work_flop"]) == (2, 10, 2 * 64 * 32 * 16)
+    # a Python function that runs at that time by the clock of the run has not called them
+    function = {"start_ns": 0, "end_ns": 10**6, "process": PROCESS, "thread": THREAD, "pid": 1, "tid": 1}
+    functions = conform("python_functions", pd.DataFrame([{**function, "function": "load (train.py:12)"}]))
+    with_function = replace(profile, tables={**profile.tables, "python_functions": functions})
+    assert set(kernel_operators(Timeline(with_function)).frame["function"]) == {""}
 
 
 def ranked(profile: Profile, processes: dict[int, int]) -> Profile:

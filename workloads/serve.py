@@ -3,7 +3,8 @@
 Each step of the engine takes the next chunk of the prompts that wait, and the next token of all requests that generate;
 its range has the name that vLLM gives such steps. A client in another process (workloads/serve_client.py) sends the
 requests, and a step of this workload answers a burst of them. With --listen, it serves until it is terminated. --log
-writes what happened to each request, for `nightsight profile --attach`. --fault plants what slows servers down.
+writes what happened to each request, and how full the cache is, for `nightsight profile --attach`. --fault plants what
+slows servers down.
 """
 
 import argparse
@@ -161,6 +162,13 @@ class Llama(nn.Module):
         self.layers = nn.ModuleList(Layer(options, blocks) for _ in range(options.layers))
         self.norm, self.head = nn.RMSNorm(options.dim), nn.Linear(options.dim, options.vocab, bias=False)
 
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of the weights that a step reads, and of the keys and values of a token."""
+        # of the embedding, a step reads a row per token
+        weights = [weight for name, weight in self.named_parameters() if not name.startswith("tokens.")]
+        cached = sum(buffer[0].nbytes for buffer in self.buffers())
+        return {"weight_bytes": sum(weight.nbytes for weight in weights), "kv_token_bytes": cached}
+
     def forward(self, tokens: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the logits of the tokens after those that `batch` names, (those, vocab)."""
         x = self.tokens(tokens)
@@ -226,6 +234,11 @@ class Log:
             line = {"id": request, "event": event, "time_ns": time.time_ns()}
             self._file.write(json.dumps(line if tokens is None else line | {"tokens": tokens}) + "\n")
 
+    def describe(self, event: str, **facts: float) -> None:
+        """Write facts about the engine: its `model`, or the `step` that begins now."""
+        if self._file:
+            self._file.write(json.dumps({"event": event, "time_ns": time.time_ns(), **facts}) + "\n")
+
 
 class Engine:
     """Schedules requests, and runs the model for them step by step."""
@@ -238,10 +251,11 @@ class Engine:
         self.table = -(-self.longest // _BLOCK)
         # block 0 takes what padding writes
         count = self.table * (max(options.batch // 2, 1) if self.fault == "small-cache" else options.batch)
-        self.free = deque(range(1, count + 1))
+        self.free, self.blocks = deque(range(1, count + 1)), count
         with torch.device(self.device):
             self.model = Llama(options, count + 1)
         self.model.to(dtype=self.model.dtype).eval()
+        log.describe("model", **self.model.sizes(), kv_tokens=count * _BLOCK)
         torch.backends.cuda.enable_cudnn_sdp(self.fault == "new-shapes")
         self.arrived: deque[Request] = deque()
         self.has_arrived = threading.Event()
@@ -288,6 +302,7 @@ class Engine:
             chunks = self._schedule()
             decoding = [request for request in self.running if request.generates]
         tokens, count = sum(size for _, size in chunks), len(decoding)
+        self.log.describe("step", kv_pct=100 * (1 - len(self.free) / self.blocks))
         with annotate(f"execute_context_{len(chunks)}({tokens})_generation_{count}({count})"):
             logits = [self._decode(decoding)] if decoding else []
             if chunks:

@@ -216,9 +216,9 @@ attach_option = click.option(
     multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="RESULTS.json",
-    help="Result file of a serving benchmark (vLLM, TensorRT-LLM, SGLang, aiperf), or log of requests. Adds "
-    "throughput, TTFT, TPOT and other latencies to the report, and what requests wait for. Repeat the option for "
-    "several files.",
+    help="Result file of a serving benchmark (vLLM, TensorRT-LLM, SGLang, aiperf), log of requests, or log of an "
+    "engine. Adds throughput, TTFT, TPOT and other latencies to the report, what requests wait for, and how full the "
+    "KV cache is. Repeat the option for several files.",
 )
 
 
@@ -540,7 +540,7 @@ def _say_skipped(report: str, reason: str) -> None:
     type=_FILE,
     metavar="CAPTURE",
     help="Another nsys capture, in which the program creates its CUDA graphs: of the same process, or of another run. "
-    "Kernels of graphs then get the ranges in which they were captured.",
+    "Kernels of graphs then get the ranges and operators in which they were captured.",
 )
 @click.option(
     "--prove",

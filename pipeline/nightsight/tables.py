@@ -311,6 +311,12 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "preemptions": INT,
         "is_dated": "bool",
     },
+    # how full the KV cache of an engine was, by its log; iteration: the number of the step, in names of TensorRT-LLM;
+    # engine: its number, of several that share the requests
+    "kv_cache": {"time_ns": NULLABLE, "iteration": NULLABLE, "engine": INT, "usage_pct": "float64"},
+    # what the log of an engine says of its model, on each GPU: the weights that a step reads, keys and values of a
+    # token, and for how many tokens the KV cache has room
+    "served_model": {"weight_bytes": NULLABLE, "kv_token_bytes": NULLABLE, "kv_tokens": NULLABLE},
     # the rank of the program and the number of ranks by its launcher; source: the launcher; node: the number
     # of its machine, from 0
     "launched_as": {"rank": INT, "world_size": INT, "source": TEXT, "node": NULLABLE},
@@ -327,6 +333,8 @@ UNPROFILED: Final = (
     "fused_kernels",
     "serving_figures",
     "requests",
+    "kv_cache",
+    "served_model",
     "launched_as",
 )
 """The tables that are not part of any capture."""

@@ -66,6 +66,7 @@ _ACRONYMS: Final = (
     "mio",
     "imc",
     "lg",
+    "kv",
 )
 _WORDS: Final = {
     **{word: word.upper() for word in _ACRONYMS},

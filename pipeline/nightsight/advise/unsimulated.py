@@ -278,7 +278,8 @@ def _waiting_requests(tables: Tables) -> Iterator[Weighted]:
         share = row["preemptions"] / max(row["requests"], 1)
         if share >= _PREEMPTED:
             preemptions, requests = (f"{int(row[name]):,}" for name in ("preemptions", "requests"))
-            finding = _finding(CACHE_FULL, REQUEST_TIMES, preemptions=preemptions, requests=requests)
+            evidence = _cache_evidence(tables)
+            finding = _finding(CACHE_FULL, REQUEST_TIMES, evidence, preemptions=preemptions, requests=requests)
             yield finding, 50 * min(share, 1)
             continue
         steps = tables.rows(ENGINE_STEPS, "kind", "steps", "time_pct", "requests")
@@ -291,7 +292,15 @@ def _waiting_requests(tables: Tables) -> Iterator[Weighted]:
         if row["metric"] == TTFT and queued >= _MOSTLY and batch <= _FEW and decode_pct >= 100 * _MOSTLY:
             queue, ttft = (in_text(row[name], name) for name in ("queue_ns", "time_ns"))
             requests = f"{batch:.3g}"
-            yield _finding(FEW_AT_A_TIME, REQUEST_TIMES, requests=requests, queue=queue, ttft=ttft), 50 * queued
+            evidence = _cache_evidence(tables)
+            finding = _finding(FEW_AT_A_TIME, REQUEST_TIMES, evidence, requests=requests, queue=queue, ttft=ttft)
+            yield finding, 50 * queued
+
+
+def _cache_evidence(tables: Tables) -> tuple[str, ...]:
+    """Return how full the KV cache was, by the log of the engine; nothing without one."""
+    most = tables.rows(ENGINE_STEPS, "most_kv_cache_pct")["most_kv_cache_pct"].astype("float64").max()
+    return () if pd.isna(most) else (f"The KV cache was up to {format_value(most, 'most_kv_cache_pct')} full",)
 
 
 def _mask_of_samples(shapes: str) -> str:

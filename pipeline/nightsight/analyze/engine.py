@@ -1,17 +1,19 @@
 """The steps of an inference engine: when the GPU runs them, and their time by kind."""
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.engine import KINDS, engine_steps
+from nightsight.events.engine import KINDS, cache_usage, engine_steps
 from nightsight.events.steps import begin_of_work, launch_times
 from nightsight.events.timeline import Timeline, busy_spans, by_device, operation_column
 from nightsight.intervals import Floats, Ints, covered
 from nightsight.results.serving import DECODE, ENGINE_STEPS
 from nightsight.system.parallel import memoize
+from nightsight.units import counted
 
 _P99: Final = 0.99
 _MOSTLY: Final = 0.9
@@ -19,6 +21,16 @@ _EDGE: Final = 2
 _SEVERAL: Final = (
     "The steps of {count} engines differ (data parallelism): these are those of the engine with most work on a GPU."
 )
+_SEVERAL_CACHES: Final = (
+    "The log has the KV cache of {count} engines, and no line says which of them runs these steps, so its usage is "
+    "unknown."
+)
+_NO_LINE: Final = (
+    "No line of the log of the engine about its KV cache is from the time of these steps: it is the log of another "
+    "run, or its times are not those of the time zone of the capture (UTC, if the capture does not have it)."
+)
+_FEW_LINES: Final = "The usage of the KV cache is from {lines} of the log: each step has that of the nearest one."
+_CACHE: Final = ["kv_cache_pct", "most_kv_cache_pct"]
 _NOTHING: Final = np.empty(0, dtype=np.int64)
 _LATEST: Final = np.iinfo(np.int64).max
 
@@ -107,6 +119,7 @@ def engine_table(timeline: Timeline) -> Table:
     work = time if on_gpu is None else busy
     usual = float(np.median(work[is_decode])) if is_decode.any() else 0.0
     prompts = batch["prefill_tokens"].to_numpy()
+    cache, lines = cache_usage(timeline.profile, batch)
     rows = []
     for position, kind in enumerate(KINDS):
         chosen = (batch["kind"] == position).to_numpy()
@@ -129,11 +142,26 @@ def engine_table(timeline: Timeline) -> Table:
                 "token_ns": _time_of_token(work[chosen] - usual, prompts[chosen]) if kind != DECODE else np.nan,
                 "waits_pct": 100 * float(batch["waits"][chosen].mean()),
                 "graph_pct": float("nan") if on_gpu is None else 100 * float(in_graph[chosen].mean()),
+                "kv_cache_pct": _mean(cache[chosen]),
+                "most_kv_cache_pct": _most(cache[chosen]),
             }
         )
     table = pd.DataFrame(rows, columns=ENGINE_STEPS.column_names)
-    notes = (_SEVERAL.format(count=steps.engines),) if steps.engines > 1 else ()
-    return Table(table if table["token_ns"].notna().any() else table.drop(columns="token_ns"), notes)
+    unknown = [name for name in ("token_ns", *_CACHE) if not table[name].notna().any()]
+    return Table(table.drop(columns=unknown), tuple(_step_notes(timeline, steps, lines)))
+
+
+def _step_notes(timeline: Timeline, steps: EngineSteps, lines: int) -> Iterator[str]:
+    """Yield what a reader must know: the engines, and from how many lines of a log the usage of the KV cache is."""
+    if steps.engines > 1:
+        yield _SEVERAL.format(count=steps.engines)
+    engines = timeline.profile.recorded("kv_cache")["engine"].nunique()
+    if engines > 1:
+        yield _SEVERAL_CACHES.format(count=engines)
+    elif engines and not lines:
+        yield _NO_LINE
+    elif 0 < lines < _MOSTLY * len(steps.begin):
+        yield _FEW_LINES.format(lines=counted(lines, "line"))
 
 
 def _time_of_token(added_ns: "np.ndarray[Any, np.dtype[np.floating[Any]]]", tokens: Floats) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.operators import launching_operators, nested_operators, operator_modules
+from nightsight.events.operators import all_operators, launching_operators, nested_operators, operator_modules
 from nightsight.events.timeline import Timeline, begun, of_capture
 from nightsight.intervals import Ints
 from nightsight.results.operators import CPU_OP_SHAPES, CPU_OPS, KERNEL_OPERATORS
@@ -48,7 +48,7 @@ def shapes(timeline: Timeline) -> Table:
 
 def kernel_operators(timeline: Timeline) -> Table:
     """Return one row per kernel, launching operator, and module of that operator."""
-    kernels, operators = timeline.profile.table("kernels"), timeline.profile.table("cpu_ops")
+    kernels, operators = timeline.profile.table("kernels"), all_operators(timeline.profile)
     row = launching_operators(timeline)[: len(kernels)]
     modules, forward = operator_modules(timeline)
     names = np.append(operators["name"].to_numpy(dtype=object), "")
@@ -65,7 +65,9 @@ def kernel_operators(timeline: Timeline) -> Table:
         outermost = operators.iloc[forward_operator.clip(0)]
         inside = innermost_of(functions, outermost["thread"].to_numpy(), outermost["start_ns"].to_numpy())
         of_functions = np.append(np.asarray(functions["function"], dtype=object), "")
-        launched["function"] = of_functions[np.where(forward_operator >= 0, inside, -1)]
+        # another capture has another clock
+        is_own = (forward_operator >= 0) & (forward_operator < len(timeline.profile.table("cpu_ops")))
+        launched["function"] = of_functions[np.where(is_own, inside, -1)]
         keys.append("function")
     launched = launched[begun(timeline, launched["start_ns"])]
     summed = time_summary(launched, ["name", *keys]).rename(columns={"count": "instances"})
@@ -124,6 +126,8 @@ def _every_call(timeline: Timeline) -> pd.DataFrame:
     time = nested.end - nested.start
     add("ns", time, nested.without_children(time))
     launched = launching_operators(timeline)
+    # calls that another capture recorded do not count here
+    launched = np.where(launched < len(table), launched, -1)
     if (launched >= 0).any():
         place = np.full(len(table), -1, dtype=np.int64)
         place[nested.row[is_operator]] = np.flatnonzero(is_operator)

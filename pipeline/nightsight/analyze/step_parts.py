@@ -20,7 +20,13 @@ from nightsight.analyze.step_work import copy_names
 from nightsight.events.categories import Categories
 from nightsight.events.kernel_labels import family_of
 from nightsight.events.names import GRAPH
-from nightsight.events.operators import launching_operators, nested_operators, operator_modules
+from nightsight.events.operators import (
+    all_operators,
+    launching_operators,
+    nested_operators,
+    operator_modules,
+    operator_timelines,
+)
 from nightsight.events.ranges import recorded_ranges, repetitions, without_numbers
 from nightsight.events.timeline import Timeline, by_device
 from nightsight.events.unseen import pauses
@@ -137,10 +143,10 @@ def _operation_places(timeline: Timeline) -> tuple[Codes, list[str]]:
     """
     paths, texts = _paths(timeline)
     place = paths[operation_owners(timeline)]
-    if not len(timeline.profile.recorded("cpu_ops")):
+    operator = launching_operators(timeline)
+    if not (operator >= 0).any():
         return place, texts
     enclosing, operators = _operators(timeline)
-    operator = launching_operators(timeline)
     inner = np.where(operator >= 0, np.append(enclosing, 0)[operator], 0)
     # the outermost ranges are the steps themselves
     step = timeline.window.family
@@ -158,12 +164,16 @@ def _operation_places(timeline: Timeline) -> tuple[Codes, list[str]]:
 
 
 def _operators(timeline: Timeline) -> tuple[Ints, list[str]]:
-    """Return the module, else the outermost operator, of each row of cpu_ops as a position in texts; 0 for none."""
-    table, nested = timeline.profile.table("cpu_ops"), nested_operators(timeline)
-    outermost = np.full(len(table), -1, dtype=np.int64)
-    is_operator = nested.row >= 0
-    outermost[nested.row[is_operator]] = nested.row[_outermost(nested.parent, is_operator)[is_operator]]
-    names = table["name"].cat
+    """Return the module, else the outermost operator, of each row of all_operators as a position in texts; 0: none."""
+    names = all_operators(timeline.profile)["name"].cat
+    parts, count = [], 0
+    for source in operator_timelines(timeline):
+        nested, size = nested_operators(source), len(source.profile.table("cpu_ops"))
+        row, is_operator = np.full(size, -1, dtype=np.int64), nested.row >= 0
+        row[nested.row[is_operator]] = count + nested.row[_outermost(nested.parent, is_operator)[is_operator]]
+        parts.append(row)
+        count += size
+    outermost = np.concatenate(parts)
     modules = operator_modules(timeline)[0]
     of_modules = np.asarray(modules.codes, dtype=np.int64)
     has_module = np.append(np.asarray(modules.categories != ""), False)[of_modules]

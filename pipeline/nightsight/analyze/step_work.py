@@ -14,7 +14,7 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.owners import operation_owners
 from nightsight.events.names import GRAPH
-from nightsight.events.operators import launching_operators, nested_operators
+from nightsight.events.operators import all_operators, launching_operators, nested_operators
 from nightsight.events.ranges import repetitions
 from nightsight.events.timeline import Timeline, function_names
 from nightsight.intervals import Floats, Ints, last_started
@@ -172,8 +172,8 @@ def _launch_places(timeline: Timeline) -> dict[str, str]:
     owner = operation_owners(timeline)[: len(call)]
     path = np.where(owner >= 0, np.append(np.asarray(paths.cat.codes, dtype=np.int64), -1)[owner], -1)
     operator, operators = np.full(len(call), -1), np.empty(0, dtype=object)
-    if "cpu_ops" in tables and len(tables["cpu_ops"]):
-        names = tables["cpu_ops"]["name"].cat
+    if "cpu_ops" in tables:
+        names = all_operators(timeline.profile)["name"].cat
         row = launching_operators(timeline)[: len(call)]
         operator = np.where(row >= 0, np.append(np.asarray(names.codes, dtype=np.int64), -1)[row], -1)
         operators = np.asarray(names.categories, dtype=object)

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.intervals import Flags, Ints, Spans, covered, union
+from nightsight.intervals import Flags, Floats, Ints, Spans, covered, union
 from nightsight.model.report import Profile
 from nightsight.results.serving import DECODE, MIXED, PREFILL
 from nightsight.system.parallel import memoize
@@ -28,7 +28,7 @@ _NAMES: Final = (
     # model does is part of the step that verifies it
     r"step\[(?!DRAFT_)(?P<mode>[A-Z_]+) bs=(?P<requests>\d+)(?: toks=(?P<tokens>\d+))?[^\]]*\]",
     # TensorRT-LLM, _torch/pyexecutor and inflight batching: `_forward_step 17: 2 ctx reqs, 512 ctx tokens, 30 gen reqs`
-    r"(?:\[Executor\] )?(?:_forward_step|executeStep)(?: \d+)?: (?P<ctx>\d+) ctx reqs, "
+    r"(?:\[Executor\] )?(?:_forward_step|executeStep)(?: (?P<iteration>\d+))?: (?P<ctx>\d+) ctx reqs, "
     r"(?:(?P<ctx_tokens>\d+) ctx tokens, )?(?P<gen>\d+) gen reqs",
 )
 _NAME: Final = re.compile("|".join(f"(?:{name})$" for name in _NAMES))
@@ -37,7 +37,10 @@ _GENERATES: Final = frozenset(("DECODE", "TARGET_VERIFY"))
 _IS_MIXED: Final = "MIXED"
 _IS_IDLE: Final = "IDLE"
 _LATEST: Final = np.iinfo(np.int64).max
-_BATCH: Final = ("kind", "prefills", "decodes", "prefill_tokens", "decode_tokens", "context_tokens", "requests")
+_NUMBERS: Final = ("prefills", "decodes", "prefill_tokens", "decode_tokens", "context_tokens", "requests", "iteration")
+_BATCH: Final = ("kind", *_NUMBERS)
+# vLLM writes the usage of its cache every ten seconds
+_NEAR_NS: Final = 10_000_000_000
 
 
 @memoize
@@ -45,9 +48,10 @@ def engine_steps(profile: Profile) -> pd.DataFrame:
     """Return the steps of engines by their start: process, thread, start_ns, end_ns, kind (a position in KINDS), batch.
 
     The batch: prefills and decodes (requests), prefill_tokens, decode_tokens, context_tokens (what the requests that
-    generate attend to), and requests; NaN where the name does not say it. engine: a number; steps of one process are
-    those of several engines if they run at the same time. waits: whether requests that generate wait for prompts in
-    this step. is_first: whether the engine had no request before it. Steps inside others are left out.
+    generate attend to), requests, and iteration (its number); NaN where the name does not say it. engine: a number;
+    steps of one process are those of several engines if they run at the same time. waits: whether requests that
+    generate wait for prompts in this step. is_first: whether the engine had no request before it. Steps inside others
+    are left out.
     """
     ranges = profile.recorded("ranges")
     batches = [_batch(str(name)) for name in ranges["name"].cat.categories]
@@ -112,6 +116,31 @@ def _served(profile: Profile) -> Spans:
     return union(start, np.clip(ended, start, _LATEST if pd.isna(until) else int(until)))
 
 
+def cache_usage(profile: Profile, steps: pd.DataFrame) -> tuple[Floats, int]:
+    """Return how full the KV cache is in each step in percent, NaN if unknown, and how many lines of the log say it.
+
+    The line about an iteration is that of its step. Otherwise it is the nearest line, if it is at most _NEAR_NS away.
+    """
+    log, count = profile.recorded("kv_cache"), len(steps)
+    # no line says which of several engines runs a step
+    if not count or log["engine"].nunique() != 1:
+        return np.full(count, np.nan), 0
+    timed = log[log["time_ns"].notna()].sort_values("time_ns", kind="stable")
+    line = np.full(count, -1, dtype=np.int64)
+    if len(timed):
+        time, start = timed["time_ns"].to_numpy(dtype=np.int64), steps["start_ns"].to_numpy()
+        after = np.searchsorted(time, start).clip(max=len(time) - 1)
+        before = (after - 1).clip(min=0)
+        nearest = np.where(np.abs(time[before] - start) <= np.abs(time[after] - start), before, after)
+        line = np.where(np.abs(time[nearest] - start) <= _NEAR_NS, timed.index.to_numpy()[nearest], -1)
+    numbered = log[log["iteration"].notna()].drop_duplicates("iteration", keep="last")
+    of_iteration = pd.Series(numbered.index, numbered["iteration"].astype("float64"), dtype="float64")
+    of_step = steps["iteration"].map(of_iteration).to_numpy(dtype=np.float64)
+    line = np.where(np.isnan(of_step), line, np.nan_to_num(of_step)).astype(np.int64)
+    usage = np.append(log["usage_pct"].to_numpy(), np.nan)[line]
+    return usage, len(np.unique(line[line >= 0]))
+
+
 def starts_with_prompts(profile: Profile) -> Ints:
     """Return when steps with prompts begin, in ns."""
     steps = engine_steps(profile)
@@ -133,7 +162,7 @@ def _batch(name: str) -> list[float] | None:
     number = {key: float(text) for key, text in match.groupdict().items() if text and key != "mode"}
     mode, nan = match["mode"], np.nan
     if mode == _IS_MIXED:
-        return [KINDS.index(MIXED), nan, nan, nan, nan, nan, number["requests"]]
+        return [KINDS.index(MIXED), *[nan] * 5, number["requests"], nan]
     if mode:
         requests = number["requests"]
         number |= {"decodes": requests, "prefills": 0} if mode in _GENERATES else {"decodes": 0, "prefills": requests}
@@ -145,4 +174,5 @@ def _batch(name: str) -> list[float] | None:
         return None
     kind = MIXED if prefills and decodes else PREFILL if prefills else DECODE
     tokens = [number.get(f"{part}_tokens", nan) if number[f"{part}s"] else 0.0 for part in ("prefill", "decode")]
-    return [KINDS.index(kind), prefills, decodes, *tokens, number.get("context_tokens", nan), prefills + decodes]
+    others = (number.get("context_tokens", nan), prefills + decodes, number.get("iteration", nan))
+    return [KINDS.index(kind), prefills, decodes, *tokens, *others]

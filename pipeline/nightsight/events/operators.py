@@ -3,6 +3,9 @@
 The definitions are those of `torch.autograd.profiler_util.EventList`. On each thread, operators, ranges and CUDA calls
 nest by time. GPU work belongs to the innermost operator around the call that launched it, and to all operators around
 that one. An allocation belongs to all operators that run at that time, on any thread.
+
+Operators that were captured into CUDA graphs before the recording can be known from another capture (`Profile.graphs`).
+They are rows of `all_operators`, and never calls of this capture.
 """
 
 from dataclasses import dataclass
@@ -12,10 +15,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.graph_nodes import node_origins
+from nightsight.events.graph_nodes import joined_origins, node_origins
 from nightsight.events.timeline import Timeline, of_capture
 from nightsight.intervals import Ints, in_order, outer
-from nightsight.tables import categorical, innermost_of, integers, levels
+from nightsight.model.report import Profile
+from nightsight.system.parallel import memoize
+from nightsight.tables import categorical, conform, innermost_of, integers, levels
 
 # operators that torch leaves out of its tables
 _LEFT_OUT: Final = (
@@ -95,9 +100,23 @@ def nested_operators(timeline: Timeline) -> Operators:
     return Operators(row, parent, call, process, start, end)
 
 
+def operator_timelines(timeline: Timeline) -> tuple[Timeline, ...]:
+    """Return a timeline, and that of the capture of the making of its CUDA graphs, if that has operators."""
+    graphs = timeline.profile.graphs
+    return (timeline, Timeline.of(graphs)) if graphs and len(graphs.recorded("cpu_ops")) else (timeline,)
+
+
+@memoize
+def all_operators(profile: Profile) -> pd.DataFrame:
+    """Return the operators of a capture: the rows of cpu_ops, then those of the making of its CUDA graphs."""
+    own, graphs = profile.table("cpu_ops"), profile.graphs
+    made = graphs.recorded("cpu_ops") if graphs else own[:0]
+    return conform("cpu_ops", pd.concat([own, made])) if len(made) else own
+
+
 @of_capture
 def launching_operators(timeline: Timeline) -> Ints:
-    """Return, for each GPU operation, the row in cpu_ops of the operator that launched it, -1 for none.
+    """Return, for each GPU operation, the row in all_operators of the operator that launched it, -1 for none.
 
     An operation of a CUDA graph belongs to the operator that was captured.
     """
@@ -111,12 +130,27 @@ def launching_operators(timeline: Timeline) -> Ints:
     origins = node_origins(timeline.profile)
     captured = np.flatnonzero(origins.time >= 0)
     launched[captured] = innermost_of(operators, origins.thread[captured], origins.time[captured])
+    for other in operator_timelines(timeline)[1:]:
+        origins = joined_origins(timeline.profile)
+        captured = np.flatnonzero(origins.time >= 0)
+        row = innermost_of(other.profile.table("cpu_ops"), origins.thread[captured], origins.time[captured])
+        launched[captured] = np.where(row >= 0, len(operators) + row, -1)
     return launched
 
 
 @of_capture
 def operator_modules(timeline: Timeline) -> "tuple[pd.Categorical[Any], Ints]":
-    """Return the module of each row of cpu_ops, and the row of its forward operator, -1 for none.
+    """Return the module of each row of all_operators, and the row of its forward operator, -1 for none."""
+    (modules, forward), *others = map(_modules, operator_timelines(timeline))
+    for made, of_made in others:
+        names = [np.asarray(column, dtype=object) for column in (modules, made)]
+        modules = pd.Categorical(np.concatenate(names))
+        forward = np.concatenate([forward, np.where(of_made >= 0, len(forward) + of_made, -1)])
+    return modules, forward
+
+
+def _modules(timeline: Timeline) -> "tuple[pd.Categorical[Any], Ints]":
+    """Return the module of each row of cpu_ops, and the row of its forward operator.
 
     Operators of the backward pass, and all operators inside them, belong to the forward operator with the same sequence
     number, and to its module. Of several with that number, the last to begin counts, because the others are around it.

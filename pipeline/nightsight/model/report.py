@@ -178,8 +178,9 @@ class Profile:
 
     `window`: the part that its report covers, as on the command line (see `nightsight.events.window`). job: facts about
     all ranks, if these are the events of only some of them. epoch_ns: the UTC time of its time 0, by the clock of its
-    machine, in ns; missing if unknown. graphs: what another capture, or an annotation, says of the making of its CUDA
-    graphs: the tables `graph_nodes`, `ranges` and `api_calls` with the processes of this profile, and other clocks.
+    machine, in ns; missing if unknown. ahead_ns: how far the wall clock there was ahead of UTC. graphs: what another
+    capture, or an annotation, says of the making of its CUDA graphs: the tables `graph_nodes`, `ranges`, `api_calls`
+    and `cpu_ops`, with the processes of this profile, and other clocks.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -189,6 +190,7 @@ class Profile:
     window: str = "auto"
     job: Job | None = None
     epoch_ns: int | None = None
+    ahead_ns: int | None = None
     graphs: "Profile | None" = None
 
     def table(self, name: str) -> pd.DataFrame:

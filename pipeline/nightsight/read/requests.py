@@ -41,8 +41,8 @@ EVENTS: Final = (
 _AGAIN: Final = "preempted"
 _BY_CLIENT: Final = ("sent", "first_seen", "last_seen")
 _BY_SERVER: Final = ("received", "tokenized", "scheduled", "first_token", "last_token")
-_LATEST_NS: Final = 1 << 62
-_DAMAGED: Final = (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError, IndexError)
+LATEST_NS: Final = 1 << 62
+DAMAGED: Final = (ValueError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError, IndexError)
 _COLUMNS: Final = ["id", "event", "time_ns", "tokens", "is_dated"]
 _MARKS: Final = (b'"event"', b'"resourceSpans"', b'"ttfts"')
 _LAST: Final = ("last_seen_ns", "last_token_ns")
@@ -73,7 +73,7 @@ def read_request_events(path: Path) -> pd.DataFrame:
     text = attached_text(path)
     events: list[Event] = []
     if any(mark in text for mark in _MARKS):
-        for document in _documents(text):
+        for document in documents(text):
             events += _events_of(document, path.name)
     return pd.DataFrame(events, columns=_COLUMNS)
 
@@ -202,15 +202,15 @@ def _on_one_clock(table: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
     )
 
 
-def _documents(text: bytes) -> Iterator[Any]:
+def documents(text: bytes) -> Iterator[Any]:
     """Yield the JSON documents in a file: one, or one per line."""
     try:
         yield json.loads(text)
-    except _DAMAGED:
+    except DAMAGED:
         for line in text.splitlines():
             try:
                 yield json.loads(line)
-            except _DAMAGED:
+            except DAMAGED:
                 continue
 
 
@@ -232,9 +232,9 @@ def _parsed(parse: Callable[..., Iterator[Event]], *arguments: Any) -> list[Even
     """Return the events of one request; none if it is damaged."""
     try:
         events = list(parse(*arguments))
-    except _DAMAGED:
+    except DAMAGED:
         return []
-    return [event for event in events if 0 <= event[2] < _LATEST_NS]
+    return [event for event in events if 0 <= event[2] < LATEST_NS]
 
 
 def _logged(line: Mapping[str, Any]) -> Iterator[Event]:
@@ -248,7 +248,7 @@ def _spans(document: Mapping[str, Any]) -> Iterator[Any]:
         for resource in document["resourceSpans"]:
             for scope in resource.get("scopeSpans", ()):
                 yield from scope.get("spans", ())
-    except _DAMAGED:
+    except DAMAGED:
         return
 
 

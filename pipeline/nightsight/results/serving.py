@@ -118,12 +118,49 @@ ENGINE_STEPS: Final = Entry(
         ),
         Column("waits_pct", NUMBER, "share of the steps in which generating requests wait for prompts"),
         Column("graph_pct", NUMBER, "share of the steps that launch a CUDA graph"),
+        Column(
+            "kv_cache_pct",
+            NUMBER,
+            "share of the KV cache that is in use, mean of the steps, if a log of the engine says it",
+            is_optional=True,
+        ),
+        Column("most_kv_cache_pct", NUMBER, "the same, in the step with the most", is_optional=True),
     ),
     rows="kinds of steps",
     header="Step",
     named_by="kind",
     group=GPU,
     bars=("time_pct",),
+)
+DECODE_ROOFLINE: Final = Entry(
+    "decode_roofline",
+    "Roofline of decode",
+    "How fast the steps that only decode could be. Each of them reads the weights, and the keys and values of its "
+    "requests, whatever the number of requests. The least time is that of these bytes at the peak rate of the GPU's "
+    "memory; products of a large batch can need more.",
+    (),
+    (
+        Column("batch", TEXT, "requests in a step", is_plain=True),
+        Column("steps", WHOLE, "number of steps", is_plain=True),
+        Column("med_ns", NUMBER, "median time of a step, with the profiler", is_plain=True),
+        Column("weight_bytes", NUMBER, "weights that a step reads, on this GPU"),
+        Column(
+            "kv_bytes",
+            NUMBER,
+            "keys and values that a step reads, mean; missing if unknown, and then not counted",
+        ),
+        Column("least_ns", NUMBER, "time of these bytes at the peak rate of the memory, mean of the steps"),
+        Column("roofline_pct", NUMBER, "least time as a share of the time, of the median step"),
+        Column("low_roofline_pct", NUMBER, "a tenth of the steps have at most this share"),
+        Column("tokens_per_s", NUMBER, "generated tokens per second of these steps"),
+        Column("roofline_tokens_per_s", NUMBER, "tokens per second if each step had its least time"),
+    ),
+    rows="steps that decode",
+    header="Requests",
+    named_by="batch",
+    group=GPU,
+    short="decode roofline",
+    bars=("roofline_pct",),
 )
 MEAN: Final = "mean"
 P50, P95, P99 = "50th percentile", "95th percentile", "99th percentile"

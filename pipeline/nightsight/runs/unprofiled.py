@@ -57,7 +57,7 @@ def with_unprofiled(profile: Profile, capture: Path) -> Profile:
 def on_clock_of_capture(tables: Mapping[str, pd.DataFrame], epoch_ns: int | None) -> dict[str, pd.DataFrame]:
     """Shift times since the epoch to the clock of the capture. Without its date, leave out what is only times."""
     shifted = dict(tables)
-    compilations, requests = shifted.pop("compilations", None), shifted.pop("requests", None)
+    compilations, requests, cache = (shifted.pop(name, None) for name in ("compilations", "requests", "kv_cache"))
     if compilations is not None and epoch_ns:
         times = {name: compilations[name] - epoch_ns for name in ("start_ns", "end_ns")}
         shifted["compilations"] = compilations.assign(**times)
@@ -66,6 +66,11 @@ def on_clock_of_capture(tables: Mapping[str, pd.DataFrame], epoch_ns: int | None
         names = [str(name) for name in requests if str(name).endswith("_ns")]
         times = {name: requests[name] - shift for name in names}
         shifted["requests"] = requests.assign(**times, is_dated=requests["is_dated"] & bool(epoch_ns))
+    if cache is not None:
+        # the number of an iteration is also a place
+        placed = cache.drop(columns="time_ns")
+        placed = placed.assign(time_ns=cache["time_ns"] - epoch_ns) if epoch_ns else placed
+        shifted["kv_cache"] = conform("kv_cache", placed)
     return shifted
 
 

@@ -1,10 +1,13 @@
-"""Adds figures of serving benchmarks, and the requests of a server, to a profile: from files (`--attach`).
+"""Adds figures of serving benchmarks, the requests of a server, and the log of its engine to a profile (`--attach`).
 
 A workload's benchmark also has figures. A file that cannot be read must not cost the capture: after a run, it becomes a
 finding.
 """
 
+import datetime as dt
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
@@ -14,6 +17,7 @@ import pandas as pd
 
 from nightsight.errors import CaptureError
 from nightsight.model.report import Capture, Finding, Profile
+from nightsight.read.engine_log import EngineLog, kv_cache_of, read_engine_log, served_model_of
 from nightsight.read.requests import figures_of, read_request_events, requests_of
 from nightsight.read.serving import read_serving, serving_of
 from nightsight.results.serving import PROFILED_RUN, UNKNOWN_RUN, UNPROFILED_RUN
@@ -27,11 +31,20 @@ _MOST_STORED: Final = 20_000
 
 @dataclass(frozen=True)
 class _Attached:
-    """What a file has: figures of a benchmark, events of requests, or both; measured: in which run."""
+    """What a file has: figures of a benchmark, events of requests, or lines of an engine; measured: in which run."""
 
     measured: str
     figures: pd.DataFrame = field(default_factory=lambda: empty(_FIGURES))
     events: pd.DataFrame = field(default_factory=pd.DataFrame)
+    engine: EngineLog = field(default_factory=EngineLog)
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """The clock of a run: a time in it (since the epoch, if known), and how far its wall clock is ahead of UTC."""
+
+    near_ns: int | None
+    ahead_ns: int
 
 
 @dataclass(frozen=True)
@@ -65,9 +78,18 @@ def watch_results(paths: Sequence[Path]) -> ResultFiles:
     return ResultFiles({path.absolute(): _state(path) for path in paths})
 
 
-def add_attached(capture: Capture, results: ResultFiles) -> tuple[Capture, dict[str, pd.DataFrame]]:
-    """Return the capture of a run with findings about its files, and the tables `serving_figures` and `requests`."""
+def add_attached(
+    capture: Capture, results: ResultFiles, output: Path | None = None
+) -> tuple[Capture, dict[str, pd.DataFrame]]:
+    """Return the capture of a run that has just ended with findings about its files, and the tables of these.
+
+    output: what the program printed; the log of an engine can be in it.
+    """
     contents = list(results.read())
+    if output and output.is_file():
+        # few programs have an engine
+        with suppress(CaptureError):
+            contents.append(_Attached(PROFILED_RUN, engine=read_engine_log(output)))
     if capture.serving:
         try:
             figures = serving_of(capture.serving, capture.workload, UNPROFILED_RUN)
@@ -75,7 +97,10 @@ def add_attached(capture: Capture, results: ResultFiles) -> tuple[Capture, dict[
         except CaptureError as error:
             contents.append(_not_attached(error, ""))
     findings = [item for item in contents if isinstance(item, Finding)]
-    tables, about = _tables([item for item in contents if isinstance(item, _Attached)], _MOST_STORED)
+    # the program ran on this machine
+    ahead = dt.datetime.now().astimezone().utcoffset() or dt.timedelta()
+    clock = _Clock(time.time_ns(), round(ahead.total_seconds()) * 10**9)
+    tables, about = _tables([item for item in contents if isinstance(item, _Attached)], clock, _MOST_STORED)
     return replace(capture, findings=(*capture.findings, *findings, *about)), tables
 
 
@@ -84,28 +109,29 @@ def with_attached(profile: Profile, paths: Sequence[Path]) -> Profile:
     if not paths:
         return profile
     existing = [_Attached(UNKNOWN_RUN, profile.tables[_FIGURES])] if _FIGURES in profile.tables else []
-    tables, findings = _tables([*existing, *(_read(path, UNKNOWN_RUN) for path in paths)])
+    clock = _Clock(profile.epoch_ns, profile.ahead_ns or 0)
+    tables, findings = _tables([*existing, *(_read(path, UNKNOWN_RUN) for path in paths)], clock)
     added = on_clock_of_capture({name: table for name, table in tables.items() if len(table)}, profile.epoch_ns)
     return replace(profile, tables={**profile.tables, **added}, findings=(*profile.findings, *findings))
 
 
 def _read(path: Path, measured: str) -> _Attached:
     """Return the content of a file; CaptureError if it can be used for nothing."""
-    events = read_request_events(path)
+    events, engine = read_request_events(path), read_engine_log(path)
     try:
-        return _Attached(measured, read_serving(path, measured), events)
+        return _Attached(measured, read_serving(path, measured), events, engine)
     except CaptureError:
-        if not len(events):
+        if not len(events) and not engine:
             raise
-        return _Attached(measured, events=events)
+        return _Attached(measured, events=events, engine=engine)
 
 
 def _tables(
-    contents: Sequence[_Attached], most: int | None = None
+    contents: Sequence[_Attached], clock: _Clock, most: int | None = None
 ) -> tuple[dict[str, pd.DataFrame], tuple[Finding, ...]]:
-    """Return the tables `serving_figures` and `requests`, with times since the epoch, and findings about them.
+    """Return the tables of files, with times since the epoch, and findings about them.
 
-    most: how many requests to keep, the last ones; figures are those of all.
+    most: how many requests and lines of engines to keep, the last ones; figures are those of all.
     """
     requests, notes = requests_of([content.events for content in contents])
     if most is not None and len(requests) > most:
@@ -117,8 +143,11 @@ def _tables(
     if logs:
         # one side's log can be that of an earlier run
         figures.append(figures_of(requests, logs[0] if len(set(logs)) == 1 else UNKNOWN_RUN))
-    latest = requests if most is None else requests.tail(most).reset_index(drop=True)
-    return {_FIGURES: _concatenate(figures), "requests": latest}, findings
+    engines = [content.engine for content in contents]
+    cache = kv_cache_of(engines, near_ns=clock.near_ns, ahead_ns=clock.ahead_ns)
+    kept = (table if most is None else table.tail(most).reset_index(drop=True) for table in (requests, cache))
+    latest = dict(zip(("requests", "kv_cache"), kept, strict=True))
+    return {_FIGURES: _concatenate(figures), **latest, "served_model": served_model_of(engines)}, findings
 
 
 def _concatenate(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

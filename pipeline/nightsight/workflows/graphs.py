@@ -1,9 +1,9 @@
 """Joins the capture that recorded the making of CUDA graphs to one that only recorded their replays (`--graphs`).
 
 A program that makes its graphs at its start and is recorded later, as servers are, has replays whose kernels belong to
-nothing. Another capture of the same process, or of another run of the same program, knows the ranges in which the nodes
-were made: CUDA numbers graphs and nodes in the order in which a process makes them. Numbers are used again, and two
-programs have the same numbers, so nodes that ran in both captures must have run the same kernel.
+nothing. Another capture of the same process, or of another run of the same program, knows the ranges and operators in
+which the nodes were made: CUDA numbers graphs and nodes in the order in which a process makes them. Numbers are used
+again, and two programs have the same numbers, so nodes that ran in both captures must have run the same kernel.
 """
 
 from dataclasses import dataclass, replace
@@ -54,12 +54,14 @@ def with_graphs(run: Profile, graphs: Profile, *, run_name: str, graphs_name: st
     tables = _with_processes(graphs, processes)
     is_same_process = all(own == other for own, other in processes.items())
     other = _other_graphs(run, replace(graphs, tables=tables), unknown, names, is_same_process=is_same_process)
-    making = {name: tables[name] for name in ("ranges", "api_calls")}
-    making["graph_nodes"] = _without(tables["graph_nodes"], other)
+    making = {**tables, "graph_nodes": _without(tables["graph_nodes"], other)}
+    making.pop("kernels")
+    # without rows, if the run has no such table
+    added: dict[str, pd.DataFrame] = {name: empty(name) for name in ("ranges", "cpu_ops") if name in making}
     joined = replace(
         run,
-        tables={"ranges": empty("ranges"), **run.tables},
-        missing={name: why for name, why in run.missing.items() if name != "ranges"},
+        tables={**added, **run.tables},
+        missing={name: why for name, why in run.missing.items() if name not in added},
         graphs=Profile(making, environment=graphs.environment),
     )
     if not (joined_origins(joined).time >= 0).any():
@@ -113,8 +115,10 @@ def _processes_by_rank(profile: Profile) -> dict[int, int]:
 def _with_processes(graphs: Profile, processes: dict[int, int]) -> dict[str, pd.DataFrame]:
     """Return what is needed of the other capture, with the processes of the run."""
     tables = {}
-    for name in ("graph_nodes", "ranges", "api_calls", "kernels"):
+    for name in ("graph_nodes", "ranges", "api_calls", "kernels", "cpu_ops"):
         table = graphs.recorded(name)
+        if name == "cpu_ops" and not len(table):
+            continue
         process = pd.Series(integers(table["process"]), index=table.index)
         is_kept = process.isin(list(processes)).to_numpy()
         if name == "api_calls":

@@ -20,7 +20,7 @@ from nightsight.collect.conditions import findings_of, logging_gpus
 from nightsight.collect.launched import launched_rank
 from nightsight.collect.names import is_python
 from nightsight.collect.timing import RunLimit, not_timed, of_benchmark, time_ranges
-from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
+from nightsight.collect.workloads import PROGRAM_OUTPUT, OnlyTimed, Program, Request, arguments_of
 from nightsight.errors import CaptureError, Interrupted, UsageError, WorkloadError
 from nightsight.events.loops import UNNAMED
 from nightsight.events.sharing import with_own_gpus
@@ -80,7 +80,7 @@ def profile_program(plan: Plan, request: Request) -> WrittenReport:
     with _errors_name_the_capture(request):
         capture = _collect(collector, plan, request)
         # before another run of the program overwrites its results
-        capture, attached = add_attached(capture, results)
+        capture, attached = add_attached(capture, results, run.logs / PROGRAM_OUTPUT)
         capture, unprofiled = _measure_overhead(program, request, capture, attached)
         file = capture.files[-1] if capture.files else None
         profile, unknown = _read(file, request, plan.window)

@@ -17,10 +17,10 @@ from nightsight.analyze.operator_work.formulas import OperatorWork, operator_wor
 from nightsight.analyze.operator_work.fused import work_of_fused
 from nightsight.analyze.replay.join import replay_of_kernels
 from nightsight.analyze.replay.roofline import measured_work
-from nightsight.events.graph_nodes import node_origins
+from nightsight.events.graph_nodes import joined_origins, node_origins
 from nightsight.events.kernel_kinds import arithmetic, element_type
 from nightsight.events.kernel_names import communicates
-from nightsight.events.operators import launching_operators
+from nightsight.events.operators import all_operators, launching_operators
 from nightsight.events.peaks import LIMITED_PCT, arithmetic_tflop_per_s
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Ints
@@ -52,8 +52,8 @@ _LEAST_PCT: Final = 0.1
 class _OwnedOperations(NamedTuple):
     """Operations in the window that operators launched: kernels, memsets and copies within a device.
 
-    `operation`: a position in `Timeline.operations`. `operator`: a row in `cpu_ops`. `execution`: a number for each
-    call of an operator, and for each replay of a captured one. total_ns: the time of all such operations, with or
+    `operation`: a position in `Timeline.operations`. `operator`: a row in `all_operators`. `execution`: a number for
+    each call of an operator, and for each replay of a captured one. total_ns: the time of all such operations, with or
     without an operator. unowned_ns: the time of those without one.
     """
 
@@ -121,7 +121,7 @@ def _owned_operations(timeline: Timeline) -> _OwnedOperations:
     # operators with copies across a link, or with communication, have other peaks
     is_foreign = is_link | _is_communication(timeline)
     left_out = np.unique(owner[is_foreign & (owner >= 0)])
-    is_captured = node_origins(timeline.profile).time >= 0
+    is_captured = (node_origins(timeline.profile).time >= 0) | (joined_origins(timeline.profile).time >= 0)
     is_owned = is_counted & (owner >= 0) & ~np.isin(owner, left_out) & (is_captured | ~operations.in_graph)
     is_unowned = is_counted & ~is_foreign & (owner < 0)
     rows = np.flatnonzero(is_owned)
@@ -153,7 +153,7 @@ def _group_calls(timeline: Timeline, owned: _OwnedOperations) -> Frame:
     If kernels were replayed, add the measurements of ncu for all calls; missing if a part was not replayed.
     """
     operations, rows = timeline.operations, owned.operation
-    calls = timeline.profile.table("cpu_ops")[_CALL].iloc[owned.operator].reset_index(drop=True)
+    calls = all_operators(timeline.profile)[_CALL].iloc[owned.operator].reset_index(drop=True)
     is_kernel = operations.of("kernels")[rows]
     names = timeline.profile.table("kernels")["name"]
     work = calls.assign(

@@ -51,6 +51,7 @@ GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 SYNC: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENT: Final = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 NODES: Final = "CUDA_GRAPH_NODE_EVENTS"
+_SESSION: Final = "TARGET_INFO_SESSION_START_TIME"
 _EVENT: Final = {"event": "eventId", "record": "eventSyncId"}
 _NO_EVENT: Final = (1 << 32) - 1
 _GRAPH_NODE: Final = "graphNodeId"
@@ -130,7 +131,8 @@ def _profile(export: Export) -> Profile:
     if export.untimed:
         tables["untimed"] = pd.concat([conform("untimed", part) for part in export.untimed], ignore_index=True)
     epoch_ns = _epoch(export)
-    return Profile(tables, missing, _environment(export, tables, epoch_ns), export.all_findings(), epoch_ns=epoch_ns)
+    environment, findings = _environment(export, tables, epoch_ns), export.all_findings()
+    return Profile(tables, missing, environment, findings, epoch_ns=epoch_ns, ahead_ns=_ahead(export))
 
 
 def _unread(database: Database, unread_rows: Frame) -> Frame:
@@ -195,11 +197,26 @@ def _environment(export: Export, tables: Mapping[str, Frame], epoch_ns: int | No
 
 def _epoch(export: Export) -> int | None:
     """Return the UTC time of time 0 in ns: the start of the session."""
-    table = "TARGET_INFO_SESSION_START_TIME"
-    if "utcEpochNs" not in export.database.columns.get(table, ()):
+    (start,) = _session_start(export, "utcEpochNs")
+    return start if isinstance(start, int) and start > 0 else None
+
+
+def _ahead(export: Export) -> int | None:
+    """Return how far the wall clock of the machine was ahead of UTC in ns."""
+    texts = _session_start(export, "localTime", "utcTime")
+    try:
+        local, utc = (dt.datetime.fromisoformat(str(text)) for text in texts)
+        return round((local - utc).total_seconds()) * 10**9
+    except (ValueError, TypeError):
         return None
-    rows = export.database.fetch(table, {"ns": "utcEpochNs"})["ns"].to_pylist()
-    return rows[0] if rows and isinstance(rows[0], int) and rows[0] > 0 else None
+
+
+def _session_start(export: Export, *columns: str) -> list[object]:
+    """Return what the export says of the start of the session; None for what it lacks."""
+    if not set(columns) <= set(export.database.columns.get(_SESSION, ())):
+        return [None] * len(columns)
+    rows = export.database.fetch(_SESSION, {name: name for name in columns}).to_pylist()
+    return [rows[0][name] if rows else None for name in columns]
 
 
 def _export_kernels(export: Export) -> Frame:

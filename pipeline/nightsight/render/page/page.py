@@ -32,7 +32,7 @@ from nightsight.results.program import MEMORY_USAGE
 from nightsight.results.ranges import NVTX_RANGES, RANGE_ITERATIONS
 from nightsight.results.ranks import RANKS
 from nightsight.results.rules import RULES
-from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES, SERVING
+from nightsight.results.serving import DECODE_ROOFLINE, ENGINE_STEPS, REQUEST_TIMES, SERVING
 from nightsight.results.steps import STEP_PARTS, STEP_SPLIT
 from nightsight.texts import excerpt, printable
 from nightsight.units import format_value, heading
@@ -48,6 +48,7 @@ _ON_A_GPU: Final = (
     SERVING.name,
     REQUEST_TIMES.name,
     ENGINE_STEPS.name,
+    DECODE_ROOFLINE.name,
     RANKS.name,
     STEP_PARTS.name,
     STEP_SPLIT.name,

@@ -1,4 +1,4 @@
-"""The step curves below the rows of each GPU in the timeline: memory, operations in flight, GPU metrics."""
+"""The step curves below the rows of each GPU in the timeline: memory, operations in flight, metrics, the KV cache."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -6,11 +6,13 @@ from typing import Final
 
 import numpy as np
 
+from nightsight.events.window import whole_window
 from nightsight.intervals import Floats, Ints
 from nightsight.model.report import Profile, Result
 from nightsight.render.table.view import floats, short_text
 from nightsight.results.launches import IN_FLIGHT
 from nightsight.results.program import MEMORY_OVER_TIME
+from nightsight.tables import used_devices
 
 MOST_POINTS: Final = 2000
 MOST_CURVES: Final = 64
@@ -39,7 +41,7 @@ def curves(profile: Profile, results: Sequence[Result], *, window: tuple[int, in
 
     Thinning keeps the largest value of each piece. Times in `results` are relative to the start of the window (ns).
     """
-    available = [*_of_results(results, window), *_of_metrics(profile)]
+    available = [*_of_results(results, window), *_of_metrics(profile), *_of_cache(profile)]
     available = sorted(available, key=lambda curve: curve.device)[:MOST_CURVES]
     # all curves get the same number of points
     most = min(MOST_POINTS, most_points // max(len(available), 1))
@@ -66,6 +68,19 @@ def _of_metrics(profile: Profile) -> Iterator[Curve]:
         unit = "pct" if "%" in str(metric) else "count"
         points = _points(floats(rows["start_ns"]), floats(rows["value"]), 0)
         yield from _curve(_device_number(device), short_text(str(metric)), unit, points)
+
+
+def _of_cache(profile: Profile) -> Iterator[Curve]:
+    """Yield how full the KV cache of an engine is, by its log, on its first GPU: all have the same usage."""
+    log = profile.recorded("kv_cache")
+    log = log[log["time_ns"].notna()]
+    if log["engine"].nunique() == 1:
+        # a server logs before and after a capture
+        whole = whole_window(profile)
+        log = log[log["time_ns"] < whole.end_ns]
+        log = log.assign(time_ns=log["time_ns"].clip(lower=whole.start_ns)).drop_duplicates("time_ns", keep="last")
+        device = min(used_devices(profile.tables), default=-1)
+        yield from _curve(device, "KV cache", "pct", _points(floats(log["time_ns"]), floats(log["usage_pct"]), 0))
 
 
 def _device_number(device: object) -> int:
