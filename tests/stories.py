@@ -14,10 +14,12 @@ from tests.program import (
     Body,
     Call,
     Copy,
+    Expect,
     Follow,
     Graph,
     Host,
     Kernel,
+    Post,
     Record,
     Reduce,
     Statement,
@@ -148,15 +150,29 @@ def _allocating_rank() -> Story:
     return Story(steps(rank, (*alloc * 2, *rank)), ("allocation",), steps(rank, rank))
 
 
-def _default_stream() -> Story:
-    """Two threads, each with small kernels, use the default stream."""
+def _default_stream(blocks: int = 16, capability: str = "") -> Story:
+    """Two threads use the default stream; kernels that fill the GPU would take turns on other streams, too."""
 
     def threads(*streams: int) -> tuple[Thread, ...]:
         return tuple(
-            Thread((within("step", *(Kernel(100, stream, blocks=16),) * 10, Sync(stream)),) * 20) for stream in streams
+            Thread((within("step", *(Kernel(100, stream, blocks=blocks),) * 10, Sync(stream)),) * 20)
+            for stream in streams
         )
 
-    return Story(threads(7, 7), ("small_grid", "default_stream"), threads(13, 14))
+    is_slow = blocks < _FULL
+    return Story(
+        threads(7, 7),
+        ("default_stream",) if is_slow else (),
+        threads(13, 14) if is_slow else None,
+        capability=capability,
+    )
+
+
+def _turns_on_default_stream() -> Story:
+    """Two threads take turns, as those of PyTorch's forward and backward pass do: each waits for the other."""
+    forward = (*(Kernel(100, blocks=16),) * 10, Post("forward"), Expect("backward"))
+    backward = (Expect("forward"), *(Kernel(100, blocks=16),) * 10, Post("backward"))
+    return Story((*steps(forward), Thread(backward * 20)))
 
 
 def _validation_idles() -> Story:
@@ -481,6 +497,9 @@ STORIES: Final[dict[str, Callable[[], Story]]] = {
     "jax_put": _jax_put,
     "alloc_rank": _allocating_rank,
     "default_stream": _default_stream,
+    "default_stream_hopper": lambda: _default_stream(capability="9.0"),
+    "default_stream_full": lambda: _default_stream(blocks=_FULL, capability="9.0"),
+    "default_stream_turns": _turns_on_default_stream,
     "two_loops_val": _validation_idles,
     "batch_job": _batch_job,
     "a2a": _experts,

@@ -12,12 +12,11 @@ from nightsight.model.report import Finding, Profile
 from nightsight.units import format_value
 from nightsight.workflows.analysis import build_report
 from tests.planted.judge import diagnose
-from tests.program import captured, run_us, step_us
+from tests.program import Kernel, Sync, Thread, captured, run_us, step_us, within
 from tests.stories import LENGTHS, STORIES, small_step
 
-# what no capture of these programs shows yet: a server that waits for requests is taken for one with slow host code,
-# and that threads share a stream is unsaid
-UNTOLD = ("idle_server", "default_stream")
+# what no capture of these programs shows yet: a server that waits for requests is taken for one with slow host code
+UNTOLD = ("idle_server",)
 # the loop with most of the work is not the one that idles, or takes the copies before it for start-up: the finding is
 # that of the whole run
 OF_WHOLE_RUN = ("two_loops", "two_loops_val", "batch_job")
@@ -53,6 +52,23 @@ def test_the_cause_of_a_story_is_its_first_finding(name: str) -> None:
     assert promised > after / 1.5
     if name not in IN_PARTS:
         assert promised < 1.5 * after
+
+
+@pytest.mark.parametrize(
+    ("threads", "blocks", "gain_pct"),
+    [
+        (2, 16, 50),
+        (3, 16, 67),
+        # a kernel of another thread delays by what it fills of the 132 SMs
+        (2, 99, 25),
+    ],
+)
+def test_threads_with_their_own_streams_share_the_sms(threads: int, blocks: int, gain_pct: float) -> None:
+    step = within("step", *(Kernel(100, blocks=blocks),) * 10, Sync(7))
+    first = diagnose(captured(*(Thread((step,) * 20),) * threads, capability="9.0")).advice[0]
+    assert first.rule == "default_stream"
+    assert first.gain_pct == pytest.approx(gain_pct, abs=2)
+    assert first.title.startswith(f"{threads} threads share the default stream in `step`")
 
 
 def test_a_clock_that_falls_is_reported_and_kernels_that_vary_are_not() -> None:

@@ -562,6 +562,42 @@ RULES: Final = (
         worth_pct=5.0,
     ),
     Rule(
+        name="default_stream",
+        change="each thread that launches kernels has its own stream; `name`: the number of threads",
+        looks_for=(
+            "two or more threads of a process that launch kernels on its legacy default stream (7) at the same time"
+        ),
+        simulated=(
+            "each on its own stream: work of other threads delays a kernel only by the share of the SMs that it fills "
+            "(its blocks, of 256 threads, per SM)"
+        ),
+        done="giving each thread its own stream",
+        action="give each thread its own stream",
+        title="{name} share the default stream {where}, so their work waits for each other",
+        detail="Operations of one stream run one after the other, although threads launched them at the same time.",
+        remedy=(
+            "Let each thread launch on its own stream: `with torch.cuda.stream(torch.cuda.Stream()):` around its work. "
+            "Where a thread uses results of another, wait for an event of that stream."
+        ),
+        causes=(COMPUTE, SYNC),
+        worth_pct=5.0,
+        remedies={
+            "CuPy": (
+                "Let each thread launch on its own stream: `with cupy.cuda.Stream(non_blocking=True):` around its "
+                "work; or set CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1."
+            ),
+            "Numba": (
+                "Let each thread launch on its own stream (cuda.stream(), kernel[blocks, threads, stream]), or set "
+                "NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=1."
+            ),
+            "CUDA": (
+                "Compile with `nvcc --default-stream per-thread`, or let each thread create a stream "
+                "(cudaStreamCreateWithFlags with cudaStreamNonBlocking), launch on it, and wait for it "
+                "(cudaStreamSynchronize)."
+            ),
+        },
+    ),
+    Rule(
         name="copies_to_host",
         change="copies to pinned memory, on a separate stream, that nothing waits for",
         looks_for="copies of 256 kB or more to the host",

@@ -14,10 +14,13 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.causes.coalescing import coalescing
+from nightsight.analyze.causes.default_stream import shared_default_stream
 from nightsight.analyze.causes.functions import LINE
 from nightsight.analyze.causes.graph import HOP_NS, TO_DEVICE, TO_HOST
 from nightsight.analyze.causes.kernels import kernel_remedies
 from nightsight.analyze.causes.model import (
+    AWAIT,
+    AWAIT_OWN,
     BEGIN,
     BYPASS,
     CALL,
@@ -26,6 +29,7 @@ from nightsight.analyze.causes.model import (
     NEVER,
     OTHER,
     STREAM,
+    STREAM_OWN,
     TRANSFER,
     unblocked_ns,
 )
@@ -56,7 +60,7 @@ from nightsight.results.rules import KERNEL_WORDS, RULE
 from nightsight.system.parallel import memoize
 from nightsight.tables import MODULE as MODULE_CALL
 from nightsight.tables import are_named, integers, names_and_grids, positions
-from nightsight.units import format_ranks
+from nightsight.units import counted, format_ranks
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
@@ -546,6 +550,29 @@ def waits(scene: Scene) -> Iterator[Remedy]:
         place, time = str(scene.paths[code]), scene.per_step(length[in_range], in_range)
         function, share = scene.main_function(in_range), scene.share_of_steps(length[in_range], in_range)
         yield Remedy("wait", place, function, scene.cases(in_range), time, edit, in_steps=share)
+
+
+def default_stream(scene: Scene) -> Iterator[Remedy]:
+    """Give each thread that launches on the default stream its own stream; waits for it then wait only for own work."""
+    if (shared := shared_default_stream(scene)) is None:
+        return
+    model, work, calls = scene.model, scene.graph.work, scene.graph.calls
+    own = shared.operations[work.own_previous[shared.operations] >= 0]
+    own = own[model.has(STREAM_OWN)[own]]
+    waits, own_waits = (model.edges[kind][shared.waiting] for kind in (AWAIT, AWAIT_OWN))
+    edit = (
+        Change(model.edges_of(STREAM, shared.operations), "earlier", shared.earlier_ns),
+        # what led around a copy of another thread led to work of a third
+        Change(model.edges_of(BYPASS, shared.operations), "set", NEVER),
+        Change(model.edges_of(STREAM_OWN, own), "set", scene.lag_between[own]),
+        Change(own_waits, "set", model.lag[waits]),
+        Change(waits, "set", NEVER),
+    )
+    calling = work.call[shared.operations]
+    count = len(np.unique(calls.thread[calling]))
+    time = scene.per_step(shared.earlier_ns, calling)
+    path, cases = scene.shared_path(calling), scene.cases(calling)
+    yield Remedy("default_stream", path, counted(count, "thread"), cases, time, edit)
 
 
 def allocation(scene: Scene) -> Iterator[Remedy]:
@@ -1400,11 +1427,16 @@ def _launch_steps(scene: Scene) -> Ints:
 
 def kernels(scene: Scene) -> Iterator[Remedy]:
     """Replace or remove kernels (nightsight.analyze.causes.kernels)."""
-    model, work = scene.model, scene.graph.work
+    model, work, shared = scene.model, scene.graph.work, shared_default_stream(scene)
     for proposal in kernel_remedies(scene.timeline, scene.timeline.window.repetitions):
         operations = scene.place[proposal.operations]
         # without recorded calls, operations still follow each other on their stream
         is_replayed = np.append(model.has(LAUNCH) | model.has(STREAM), False)[operations]
+        if proposal.rule == "small_grid" and shared:
+            # they run alone because of the stream that threads share
+            is_replayed &= ~np.isin(operations, [shared.operations, work.previous[shared.operations]])
+            if not is_replayed.any():
+                continue
         operations, removed = operations[is_replayed], proposal.removed[is_replayed]
         # only the code that recomputes them runs between recomputed kernels, including hooks of checkpointing
         most_ns = _RECOMPUTING_NS if proposal.rule == "recomputation" else _BETWEEN_LAUNCHES_NS
@@ -1466,6 +1498,7 @@ PROPOSALS: Final = (
     interpreter,
     graph_launch,
     waits,
+    default_stream,
     allocation,
     loading,
     workers,
