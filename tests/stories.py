@@ -221,7 +221,7 @@ def _accumulation() -> Story:
 
 def _tensor_parallel() -> Story:
     rank = tuple(itertools.chain.from_iterable((*layers(2, 60), Reduce(25)) for _ in range(24)))
-    return Story(steps(rank, rank), ("exposed_communication",))
+    return Story(steps(rank, rank), ("needed_collectives",))
 
 
 def _flush_each_seventh() -> Story:
@@ -404,7 +404,20 @@ def _small_buckets() -> Story:
 def _needed_collectives() -> Story:
     """Each small collective is needed by the product after it, as in tensor parallelism of a few tokens."""
     rank: Body = (product(60), Reduce(12, size=16384)) * 48
-    return Story(steps(rank, rank), ("exposed_communication",))
+    return Story(steps(rank, rank), ("needed_collectives",))
+
+
+def _reduced_by_layer() -> Story:
+    """Gradients of each layer are reduced in the backward pass, on the stream of the kernels."""
+
+    def rank(*reduced: Body) -> Body:
+        backward = itertools.chain.from_iterable((product(100), *one) for one in reduced)
+        return (*layers(24, 50), *backward)
+
+    bad = rank(*((Reduce(25),),) * 24)
+    ahead: list[Body] = [(Record(n), Follow(n, 9), Reduce(25, 9)) for n in range(24)]
+    fixed = (*rank(*ahead), Record(99, 9), Follow(99, 7))
+    return Story(steps(bad, bad), ("exposed_communication",), steps(fixed, fixed))
 
 
 def _few_collectives() -> Story:
@@ -531,6 +544,7 @@ STORIES: Final[dict[str, Callable[[], Story]]] = {
     "small_gradients_unknown_size": lambda: _small_gradients(sizes=False),
     "small_buckets": _small_buckets,
     "needed_collectives": _needed_collectives,
+    "reduced_by_layer": _reduced_by_layer,
     "few_collectives": _few_collectives,
     "small_steps": _small_steps,
     "small_steps_with_host_code": lambda: _small_steps(host_us=150),

@@ -11,6 +11,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding, Profile
 from nightsight.units import format_value
 from nightsight.workflows.analysis import build_report
+from nightsight.analyze.needed_collectives import needed_at_once
 from tests.planted.judge import diagnose
 from tests.program import Kernel, Sync, Thread, captured, run_us, step_us, within
 from tests.stories import LENGTHS, STORIES, small_step
@@ -84,6 +85,43 @@ def test_batches_of_different_size_are_reported_and_other_differences_are_not() 
         return [each.title for each in batch_sizes(Timeline(profile_of(name)))]
 
     (title,) = differences("uneven_lengths")
+def test_what_the_next_layer_needs_cannot_overlap() -> None:
+    numbers = {"tp": "16.9 % of the window (24", "needed_collectives": "16.2 % of the window (48"}
+    for name, words in numbers.items():
+        advice = diagnose(profile_of(name)).advice
+        assert advice[0].title.startswith(f"Each layer waits for its all-reduces: {words} per step")
+        assert advice[0].gain_pct is None
+        assert "exposed_communication" not in [each.rule for each in advice]
+    assert {name for name in STORIES if len(needed_at_once(Timeline(profile_of(name))))} == numbers.keys()
+
+
+def test_host_code_of_irregular_length_may_be_a_wait_for_requests() -> None:
+    def irregular(name: str) -> list[str]:
+        return [each.title for each in irregular_host_code(Timeline(profile_of(name)))]
+
+    (title,) = irregular("idle_server")
+    assert title == "For 81.9 % of the window, the program may wait for requests"
+    assert [name for name in STORIES if irregular(name)] == ["idle_server"]
+
+
+def test_irregular_host_code_is_a_cause_if_the_capture_names_it() -> None:
+    def rules(profile: Profile) -> list[str]:
+        return [each.rule for each in diagnose(profile).advice]
+
+    waits_us = np.random.default_rng(5).exponential(6000, 40)
+    body = itertools.chain.from_iterable((within("simulate", Host(us)), *layers(10), *ITEM) for us in waits_us)
+    assert rules(captured(Thread(tuple(body))))[0] == "host_code"
+    # a thread that calls the operating system without waiting works
+    profile = profile_of("idle_server")
+    calls = profile.table("api_calls")
+    for name, is_wait in (("epoll_wait", True), ("gettimeofday", False)):
+        until = calls[["start_ns"]].rename(columns={"start_ns": "end_ns"}).iloc[1:].reset_index(drop=True)
+        others = until.assign(start_ns=calls["end_ns"].iloc[:-1].to_numpy(), name=name)
+        others = others.assign(**{key: calls[key].iloc[0] for key in ("process", "thread", "pid", "tid")})
+        tables = {**profile.tables, "os_calls": conform("os_calls", others)}
+        assert ("host_code" in rules(replace(profile, tables=tables))) != is_wait
+
+
     # a product and five kernels of a quarter of its time, and the optimizer
     least, most = (2.25 * size + 100 for size in (min(LENGTHS), max(LENGTHS)))
     assert title == (

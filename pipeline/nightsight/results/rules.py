@@ -661,7 +661,10 @@ RULES: Final = (
     Rule(
         name="exposed_communication",
         change="half of the communication that computation waits for is hidden; over NVLink, a seventh",
-        looks_for="collectives that kernels wait for, with other ranks in the capture",
+        looks_for=(
+            "collectives that kernels wait for, with other ranks in the capture; `needed_collectives` has those of "
+            "tensor parallelism"
+        ),
         simulated=(
             "half of their time is hidden; a seventh for those as fast as NVLink (80 GB/s and more; 30 % where bytes "
             "are unknown): the rest slows down concurrent kernels, or has none to overlap with"
@@ -1146,6 +1149,32 @@ LONE_RANK: Final = UnsimulatedRule(
         "the rank that the others wait for (docs/ranks.md)."
     ),
 )
+NEEDED_COLLECTIVES: Final = UnsimulatedRule(
+    name="needed_collectives",
+    looks_for=(
+        "all-reduces between layers (four or more per step, most of one size) whose result the next kernel waits for, "
+        "spread over the whole step, as in tensor parallelism: 5 % of the window or more, with all ranks in the capture"
+    ),
+    gain=(
+        "none: it depends on the link, the size of messages and the model. In the choice of the first finding, a third "
+        "of their share of the window counts"
+    ),
+    action="make all-reduces between layers faster",
+    title="Each layer waits for its all-reduces",
+    rest=": {share} of the window ({cases} {per}, {each} each{size})",
+    detail=(
+        "The next kernel needs the result, as in tensor parallelism, so no other work can overlap. How much faster "
+        "they become depends on the link and the size of messages, so no gain is predicted."
+    ),
+    remedy=(
+        "For small messages: one-shot all-reduces through symmetric memory (PyTorch: "
+        "`torch.ops.symm_mem.one_shot_all_reduce`; NCCL: buffers registered with `ncclCommWindowRegister`; vLLM and "
+        "SGLang: without `--disable-custom-all-reduce`), fused with the normalization after it where an engine can do "
+        "so (vLLM: `fuse_allreduce_rms`). For large messages: sequence parallelism, which also divides what is between "
+        "layers (Megatron: `--sequence-parallel`), and products in parts that overlap with communication "
+        "(`--tp-comm-overlap`). Or use fewer ranks per group."
+    ),
+)
 PIPELINE_BUBBLE: Final = UnsimulatedRule(
     name="pipeline_bubble",
     looks_for=(
@@ -1301,6 +1330,7 @@ FEW_AT_A_TIME: Final = UnsimulatedRule(
 UNSIMULATED: Final = (
     LATE_RANK,
     LONE_RANK,
+    NEEDED_COLLECTIVES,
     PIPELINE_BUBBLE,
     MEMORY_BOUND_DECODE,
     PADDING,

@@ -38,6 +38,7 @@ from nightsight.analyze.causes.reductions import unneeded_reductions
 from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
+from nightsight.analyze.needed_collectives import needed_at_once
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, ranks_represented
 from nightsight.events.compiled import (
@@ -1060,7 +1061,8 @@ def _page_waits(
 def hidden_communication(scene: Scene) -> Iterator[Remedy]:
     """Overlap communication with work that does not need it.
 
-    Collectives of unrecorded ranks are left out: they may consist of waiting, which nothing can hide.
+    Collectives of unrecorded ranks are left out: they may consist of waiting, which nothing can hide. So are those that
+    the next kernel needs.
     """
     model, work = scene.model, scene.graph.work
     calls = communication(scene.timeline)
@@ -1093,6 +1095,7 @@ def repeated_reduction(scene: Scene) -> Iterator[Remedy]:
 
     Gradients are also copied into and out of the buckets only once, and concurrent kernels run at full speed.
     """
+    operations = operations[~np.isin(work.operation[operations], needed_at_once(scene.timeline))]
     unneeded = unneeded_reductions(scene)
     if not unneeded.passes:
         return
