@@ -1,23 +1,28 @@
 """Stories of simulated programs: the first finding names the cause, and its promise is what the fix gains."""
 
+import itertools
 import re
+from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from nightsight.analyze.batch_sizes import batch_sizes
+from nightsight.analyze.causes.irregular import irregular_host_code
 from nightsight.analyze.drift import drift
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding, Profile
 from nightsight.units import format_value
+from nightsight.tables import conform
 from nightsight.workflows.analysis import build_report
 from nightsight.analyze.needed_collectives import needed_at_once
 from tests.planted.judge import diagnose
-from tests.program import Kernel, Sync, Thread, captured, run_us, step_us, within
-from tests.stories import LENGTHS, STORIES, small_step
+from tests.program import Host, Kernel, Sync, Thread, captured, run_us, step_us, within
+from tests.stories import ITEM, LENGTHS, STORIES, layers, small_step
 
-# what no capture of these programs shows yet: a server that waits for requests is taken for one with slow host code
-UNTOLD = ("idle_server",)
+# what no capture of these programs shows yet
+UNTOLD: tuple[str, ...] = ()
 # the loop with most of the work is not the one that idles, or takes the copies before it for start-up: the finding is
 # that of the whole run
 OF_WHOLE_RUN = ("two_loops", "two_loops_val", "batch_job")

@@ -17,6 +17,7 @@ from nightsight.analyze.causes.coalescing import coalescing
 from nightsight.analyze.causes.default_stream import shared_default_stream
 from nightsight.analyze.causes.functions import LINE
 from nightsight.analyze.causes.graph import HOP_NS, TO_DEVICE, TO_HOST
+from nightsight.analyze.causes.irregular import irregular_calls
 from nightsight.analyze.causes.kernels import kernel_remedies
 from nightsight.analyze.causes.model import (
     AWAIT,
@@ -54,7 +55,7 @@ from nightsight.events.frameworks import JAX, PYTORCH, framework_of
 from nightsight.events.loops import UNNAMED, loops_of
 from nightsight.events.peaks import published
 from nightsight.events.ranges import general_paths, nested_ranges
-from nightsight.events.timeline import Timeline, of_capture, operation_column
+from nightsight.events.timeline import Timeline, distinct, of_capture, operation_column
 from nightsight.intervals import Flags, Floats, Ints, Spans, covered, union, without
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, HOST, IDLE, MODULE, SYNC
 from nightsight.results.rules import KERNEL_WORDS, RULE
@@ -275,7 +276,7 @@ def host_code(scene: Scene, claimed: Flags) -> Iterator[Remedy]:
     is_launching = scene.gap[pieces.piece] <= _most_launch_code_ns(scene)[pieces.row]
     is_launching &= ~_between_parts(scene)[pieces.piece]
     is_long = ~is_launching & (calls.cause[pieces.piece] != IDLE.index(MODULE))
-    is_long &= ~np.isin(pieces.piece, request_waits(scene)) & ~claimed[pieces.piece]
+    is_long &= ~np.isin(pieces.piece, _after_idling(scene)) & ~claimed[pieces.piece]
     # a thread that only queries sleeps in between and delays nothing
     is_long &= np.isin(calls.line[pieces.piece], calls.line[~calls.named(_QUERIES)])
     totals = np.bincount(pieces.row[is_long], pieces.length[is_long], len(scene.paths))
@@ -527,7 +528,7 @@ def waits(scene: Scene) -> Iterator[Remedy]:
     """Remove waits for the GPU, by range; a copy to the host and the wait for it are one."""
     model, calls, work = scene.model, scene.graph.calls, scene.graph.work
     calling = scene.in_calls[calls.waits_for[scene.in_calls] >= 0]
-    calling = np.setdiff1d(calling, _waits_to_measure(scene))
+    calling = np.setdiff1d(calling, np.append(_waits_to_measure(scene), _before_idling(scene)))
     direction = scene.direction[calling]
     calling = calling[(direction == TO_HOST) | ((calls.cause[calling] == IDLE.index(SYNC)) & (direction < 0))]
     length, shortest_ns = calls.end - calls.start, unblocked_ns(calls)
@@ -742,6 +743,30 @@ def request_waits(scene: Scene) -> Ints:
 
 def _is_without_requests(scene: Scene, calling: Ints) -> Flags:
     """Return before which of these calls an engine has no request: its next step is the first one of new requests.
+@memoize
+def _after_idling(scene: Scene) -> Ints:
+    """Return the calls before which the thread waits for requests, or may do so."""
+    # a stretch has too few cases
+    irregular = [irregular_calls(timeline) for timeline in (scene.timeline, scene.timeline.origin)]
+    is_irregular = np.isin(scene.graph.calls.row[scene.in_calls], np.concatenate(irregular))
+    return np.union1d(request_waits(scene), scene.in_calls[is_irregular])
+
+
+def _before_idling(scene: Scene) -> Ints:
+    """Return the calls after the last kernel before a thread waits for requests: these do not come earlier."""
+    calls, work = scene.graph.calls, scene.graph.work
+    computes = np.zeros(len(calls) + 1, dtype=bool)
+    computes[work.call[(work.call >= 0) & (work.operation < _kernel_count(scene))]] = True
+    # the last entry is for the first calls, which follow none
+    computes[-1] = True
+    parts, calling = [], _after_idling(scene)
+    while len(calling):
+        calling = distinct(calls.before[calling])
+        calling = calling[~computes[calling]]
+        parts.append(calling)
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+
 
     What happens in ranges that begin meanwhile, such as tokenization, is work and no waiting.
     """
