@@ -279,6 +279,8 @@ def host_code(scene: Scene, claimed: Flags) -> Iterator[Remedy]:
     is_long &= ~np.isin(pieces.piece, _after_idling(scene)) & ~claimed[pieces.piece]
     # a thread that only queries sleeps in between and delays nothing
     is_long &= np.isin(calls.line[pieces.piece], calls.line[~calls.named(_QUERIES)])
+    # a program does not change what a library does in its own ranges
+    pieces = replace(pieces, row=scene.program_path[pieces.row])
     totals = np.bincount(pieces.row[is_long], pieces.length[is_long], len(scene.paths))
     # the range with most of the host code before each call
     ordered = np.flatnonzero(is_long)[np.argsort(pieces.length[is_long], kind="stable")]
