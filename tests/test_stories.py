@@ -11,12 +11,12 @@ import pytest
 from nightsight.analyze.batch_sizes import batch_sizes
 from nightsight.analyze.causes.irregular import irregular_host_code
 from nightsight.analyze.drift import drift
+from nightsight.analyze.needed_collectives import needed_at_once
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding, Profile
-from nightsight.units import format_value
 from nightsight.tables import conform
+from nightsight.units import format_value
 from nightsight.workflows.analysis import build_report
-from nightsight.analyze.needed_collectives import needed_at_once
 from tests.planted.judge import diagnose
 from tests.program import Host, Kernel, Sync, Thread, captured, run_us, step_us, within
 from tests.stories import ITEM, LENGTHS, STORIES, layers, small_step
@@ -85,11 +85,6 @@ def test_a_clock_that_falls_is_reported_and_kernels_that_vary_are_not() -> None:
     assert [name for name in STORIES if drifts(name)] == ["throttle"]
 
 
-def test_batches_of_different_size_are_reported_and_other_differences_are_not() -> None:
-    def differences(name: str) -> list[str]:
-        return [each.title for each in batch_sizes(Timeline(profile_of(name)))]
-
-    (title,) = differences("uneven_lengths")
 def test_what_the_next_layer_needs_cannot_overlap() -> None:
     numbers = {"tp": "16.9 % of the window (24", "needed_collectives": "16.2 % of the window (48"}
     for name, words in numbers.items():
@@ -127,6 +122,11 @@ def test_irregular_host_code_is_a_cause_if_the_capture_names_it() -> None:
         assert ("host_code" in rules(replace(profile, tables=tables))) != is_wait
 
 
+def test_batches_of_different_size_are_reported_and_other_differences_are_not() -> None:
+    def differences(name: str) -> list[str]:
+        return [each.title for each in batch_sizes(Timeline(profile_of(name)))]
+
+    (title,) = differences("uneven_lengths")
     # a product and five kernels of a quarter of its time, and the optimizer
     least, most = (2.25 * size + 100 for size in (min(LENGTHS), max(LENGTHS)))
     assert title == (

@@ -986,10 +986,10 @@ RULES: Final = (
         name="device_copy",
         change="no copies within the GPU's memory",
         looks_for=(
-            "Device-to-Device copies, and PyTorch's kernels that copy a tensor in another order of its dimensions, if "
-            "they take a tenth of the time of all GPU work or more"
+            "Device-to-Device copies, and PyTorch's kernels that copy a tensor in another order of its dimensions, of "
+            "3 µs or more, if they take a tenth of the time of all GPU work or more"
         ),
-        simulated="without them",
+        simulated="without them and their launches; the host code before these stays",
         done="removing copies within the GPU",
         action="avoid the copies",
         title="Tensors are copied within the GPU's memory",

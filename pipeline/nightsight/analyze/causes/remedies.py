@@ -38,8 +38,8 @@ from nightsight.analyze.causes.path import HostCode, first_runs, loads_code
 from nightsight.analyze.causes.reductions import unneeded_reductions
 from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.analyze.experts import stretches
-from nightsight.analyze.pipelines import chains
 from nightsight.analyze.needed_collectives import needed_at_once
+from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, ranks_represented
 from nightsight.events.compiled import (
@@ -743,8 +743,6 @@ def request_waits(scene: Scene) -> Ints:
     return after_gap[(waiting_samples > _MOSTLY * samples) | _is_without_requests(scene, after_gap)]
 
 
-def _is_without_requests(scene: Scene, calling: Ints) -> Flags:
-    """Return before which of these calls an engine has no request: its next step is the first one of new requests.
 @memoize
 def _after_idling(scene: Scene) -> Ints:
     """Return the calls before which the thread waits for requests, or may do so."""
@@ -769,6 +767,8 @@ def _before_idling(scene: Scene) -> Ints:
     return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
 
+def _is_without_requests(scene: Scene, calling: Ints) -> Flags:
+    """Return before which of these calls an engine has no request: its next step is the first one of new requests.
 
     What happens in ranges that begin meanwhile, such as tokenization, is work and no waiting.
     """
@@ -1095,6 +1095,7 @@ def hidden_communication(scene: Scene) -> Iterator[Remedy]:
     calls = communication(scene.timeline)
     single_rank = calls["operation"][(calls["group_size"] == 1).fillna(value=False)]
     operations = np.flatnonzero(work.is_communication & model.has(LAUNCH))
+    operations = operations[~np.isin(work.operation[operations], needed_at_once(scene.timeline))]
     # a collective can outlast the stretch
     is_grouped, is_single = work.group[operations] >= 0, np.isin(work.operation[operations], single_rank)
     operations = operations[np.where(is_grouped, model.has(TRANSFER)[operations], is_single)]
@@ -1122,7 +1123,6 @@ def repeated_reduction(scene: Scene) -> Iterator[Remedy]:
 
     Gradients are also copied into and out of the buckets only once, and concurrent kernels run at full speed.
     """
-    operations = operations[~np.isin(work.operation[operations], needed_at_once(scene.timeline))]
     unneeded = unneeded_reductions(scene)
     if not unneeded.passes:
         return
@@ -1164,9 +1164,11 @@ def _slowed_by(scene: Scene, communicating: Ints) -> tuple[Ints, Floats]:
 def _without_launches(scene: Scene, removed: Ints, most_ns: int = _BETWEEN_LAUNCHES_NS) -> Edit:
     """Return the edit that removes these calls, the queries before them, and the host code that prepares them.
 
-    removed: -1 for operations without a recorded call. most_ns: longer host code stays, as it does other work.
+    removed: -1 for operations without a recorded call. most_ns: longer host code stays, as it does other work; if 0,
+    only the calls themselves go.
     """
     is_plain, removed = ~_does_more_than_launch(scene), removed[removed >= 0]
+    is_plain &= most_ns > 0
     leading = scene.in_calls[(is_plain & scene.leads_to(removed))[scene.in_calls]]
     affected = np.union1d(removed, leading)
     return (
@@ -1468,8 +1470,9 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
             if not is_replayed.any():
                 continue
         operations, removed = operations[is_replayed], proposal.removed[is_replayed]
-        # only the code that recomputes them runs between recomputed kernels, including hooks of checkpointing
-        most_ns = _RECOMPUTING_NS if proposal.rule == "recomputation" else _BETWEEN_LAUNCHES_NS
+        # only the code that recomputes them runs between recomputed kernels, including hooks of checkpointing; code
+        # before a copy may prepare other work
+        most_ns = {"recomputation": _RECOMPUTING_NS, "device_copy": 0}.get(proposal.rule, _BETWEEN_LAUNCHES_NS)
         edit = (
             *shorten(scene, operations, scene.length[operations] - proposal.new_ns[is_replayed], with_latency=removed),
             *_without_launches(scene, work.call[operations[removed]], most_ns),
