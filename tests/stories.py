@@ -14,10 +14,12 @@ from tests.program import (
     Body,
     Call,
     Copy,
+    Expect,
     Follow,
     Graph,
     Host,
     Kernel,
+    Post,
     Record,
     Reduce,
     Statement,
@@ -148,15 +150,29 @@ def _allocating_rank() -> Story:
     return Story(steps(rank, (*alloc * 2, *rank)), ("allocation",), steps(rank, rank))
 
 
-def _default_stream() -> Story:
-    """Two threads, each with small kernels, use the default stream."""
+def _default_stream(blocks: int = 16, capability: str = "") -> Story:
+    """Two threads use the default stream; kernels that fill the GPU would take turns on other streams, too."""
 
     def threads(*streams: int) -> tuple[Thread, ...]:
         return tuple(
-            Thread((within("step", *(Kernel(100, stream, blocks=16),) * 10, Sync(stream)),) * 20) for stream in streams
+            Thread((within("step", *(Kernel(100, stream, blocks=blocks),) * 10, Sync(stream)),) * 20)
+            for stream in streams
         )
 
-    return Story(threads(7, 7), ("small_grid", "default_stream"), threads(13, 14))
+    is_slow = blocks < _FULL
+    return Story(
+        threads(7, 7),
+        ("default_stream",) if is_slow else (),
+        threads(13, 14) if is_slow else None,
+        capability=capability,
+    )
+
+
+def _turns_on_default_stream() -> Story:
+    """Two threads take turns, as those of PyTorch's forward and backward pass do: each waits for the other."""
+    forward = (*(Kernel(100, blocks=16),) * 10, Post("forward"), Expect("backward"))
+    backward = (Expect("forward"), *(Kernel(100, blocks=16),) * 10, Post("backward"))
+    return Story((*steps(forward), Thread(backward * 20)))
 
 
 def _validation_idles() -> Story:
@@ -205,7 +221,7 @@ def _accumulation() -> Story:
 
 def _tensor_parallel() -> Story:
     rank = tuple(itertools.chain.from_iterable((*layers(2, 60), Reduce(25)) for _ in range(24)))
-    return Story(steps(rank, rank), ("exposed_communication",))
+    return Story(steps(rank, rank), ("needed_collectives",))
 
 
 def _flush_each_seventh() -> Story:
@@ -388,7 +404,20 @@ def _small_buckets() -> Story:
 def _needed_collectives() -> Story:
     """Each small collective is needed by the product after it, as in tensor parallelism of a few tokens."""
     rank: Body = (product(60), Reduce(12, size=16384)) * 48
-    return Story(steps(rank, rank), ("exposed_communication",))
+    return Story(steps(rank, rank), ("needed_collectives",))
+
+
+def _reduced_by_layer() -> Story:
+    """Gradients of each layer are reduced in the backward pass, on the stream of the kernels."""
+
+    def rank(*reduced: Body) -> Body:
+        backward = itertools.chain.from_iterable((product(100), *one) for one in reduced)
+        return (*layers(24, 50), *backward)
+
+    bad = rank(*((Reduce(25),),) * 24)
+    ahead: list[Body] = [(Record(n), Follow(n, 9), Reduce(25, 9)) for n in range(24)]
+    fixed = (*rank(*ahead), Record(99, 9), Follow(99, 7))
+    return Story(steps(bad, bad), ("exposed_communication",), steps(fixed, fixed))
 
 
 def _few_collectives() -> Story:
@@ -481,6 +510,9 @@ STORIES: Final[dict[str, Callable[[], Story]]] = {
     "jax_put": _jax_put,
     "alloc_rank": _allocating_rank,
     "default_stream": _default_stream,
+    "default_stream_hopper": lambda: _default_stream(capability="9.0"),
+    "default_stream_full": lambda: _default_stream(blocks=_FULL, capability="9.0"),
+    "default_stream_turns": _turns_on_default_stream,
     "two_loops_val": _validation_idles,
     "batch_job": _batch_job,
     "a2a": _experts,
@@ -512,6 +544,7 @@ STORIES: Final[dict[str, Callable[[], Story]]] = {
     "small_gradients_unknown_size": lambda: _small_gradients(sizes=False),
     "small_buckets": _small_buckets,
     "needed_collectives": _needed_collectives,
+    "reduced_by_layer": _reduced_by_layer,
     "few_collectives": _few_collectives,
     "small_steps": _small_steps,
     "small_steps_with_host_code": lambda: _small_steps(host_us=150),

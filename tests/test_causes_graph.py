@@ -54,6 +54,13 @@ def test_threads_whose_calls_hardly_overlap_are_one_line_of_execution(turns: int
     assert len(set(graph.calls.line.tolist())) == lines
 
 
+def test_three_threads_that_call_at_the_same_time_are_three_lines_of_execution() -> None:
+    """In the order of their calls, some of them only follow each other after a third one."""
+    calls = "\n".join(f"cpu:{thread}  {'LL' * 20}" for thread in (7, 8, 9))
+    graph = build_graph(Timeline(draw(f"{calls}\ns7     {'abc' * 20}")))
+    assert len(set(graph.calls.line.tolist())) == 3
+
+
 def edges(timeline: Timeline, kind: int) -> set[str]:
     """Return the edges of a kind, such as `b follows end of a`: calls are L1, S1, operations a, H, b."""
     graph, profile = build_graph(timeline), timeline.profile

@@ -894,6 +894,31 @@ def test_a_jax_program_is_advised_to_jit_unless_it_is_jitted(*, is_marked: bool)
     assert "launch_bound" in jitted
 
 
+def test_host_code_in_the_ranges_of_a_library_belongs_to_the_range_around_them() -> None:
+    thunk = within("Thunk:#name=fusion", Host(2000), Kernel(50))
+    module = within("XlaModule:#hlo_module=jit", *(thunk,) * 6)
+    profile = captured(*repeated(STEPS, (Host(5), within("update", Host(5), module, Host(5)), Host(5))))
+    ranges = profile.table("ranges")
+    is_of_xla = ranges["name"].astype("str").str.contains(":#")
+    named = ranges.assign(domain=np.where(is_of_xla, "TSL", ""))
+    tables = {**profile.tables, "ranges": conform("ranges", named)}
+    timeline = Timeline(replace(profile, tables=tables))
+    paths = {gain.remedy.path for gain in simulate(timeline).gains if gain.remedy.rule == "host_code"}
+    assert paths == {"step / update"}
+
+
+@pytest.mark.parametrize(("copy_us", "gain_pct"), [(1.0, None), (100.0, 50)])
+def test_copies_within_the_gpu_gain_their_time_and_their_launches(copy_us: float, gain_pct: float | None) -> None:
+    """Host code before their launches prepares other work; the step is as long as it, or the kernel and the copy."""
+    step = (Kernel(100), Host(20), Copy("I", 1 << 20, us=copy_us), Host(20))
+    timeline = Timeline(captured(*repeated(STEPS, step)))
+    gains = {gain.remedy.rule: gain.gain_ns for gain in simulate(timeline).gains}
+    if gain_pct is None:
+        assert "device_copy" not in gains
+    else:
+        assert 100 * gains["device_copy"] / simulate(timeline).unprofiled_ns == pytest.approx(gain_pct, abs=2)
+
+
 def test_what_a_start_up_compiles_is_reported_though_no_step_does() -> None:
     load, step = (Host(5000), Call("cuModuleLoadData", 300), Kernel(50)), (Host(100), Kernel(100))
     first = within("step", *load, *step)

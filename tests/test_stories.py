@@ -1,23 +1,28 @@
 """Stories of simulated programs: the first finding names the cause, and its promise is what the fix gains."""
 
+import itertools
 import re
+from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from nightsight.analyze.batch_sizes import batch_sizes
+from nightsight.analyze.causes.irregular import irregular_host_code
 from nightsight.analyze.drift import drift
+from nightsight.analyze.needed_collectives import needed_at_once
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding, Profile
+from nightsight.tables import conform
 from nightsight.units import format_value
 from nightsight.workflows.analysis import build_report
 from tests.planted.judge import diagnose
-from tests.program import captured, run_us, step_us
-from tests.stories import LENGTHS, STORIES, small_step
+from tests.program import Host, Kernel, Sync, Thread, captured, run_us, step_us, within
+from tests.stories import ITEM, LENGTHS, STORIES, layers, small_step
 
-# what no capture of these programs shows yet: a server that waits for requests is taken for one with slow host code,
-# and that threads share a stream is unsaid
-UNTOLD = ("idle_server", "default_stream")
+# what no capture of these programs shows yet
+UNTOLD: tuple[str, ...] = ()
 # the loop with most of the work is not the one that idles, or takes the copies before it for start-up: the finding is
 # that of the whole run
 OF_WHOLE_RUN = ("two_loops", "two_loops_val", "batch_job")
@@ -55,12 +60,66 @@ def test_the_cause_of_a_story_is_its_first_finding(name: str) -> None:
         assert promised < 1.5 * after
 
 
+@pytest.mark.parametrize(
+    ("threads", "blocks", "gain_pct"),
+    [
+        (2, 16, 50),
+        (3, 16, 67),
+        # a kernel of another thread delays by what it fills of the 132 SMs
+        (2, 99, 25),
+    ],
+)
+def test_threads_with_their_own_streams_share_the_sms(threads: int, blocks: int, gain_pct: float) -> None:
+    step = within("step", *(Kernel(100, blocks=blocks),) * 10, Sync(7))
+    first = diagnose(captured(*(Thread((step,) * 20),) * threads, capability="9.0")).advice[0]
+    assert first.rule == "default_stream"
+    assert first.gain_pct == pytest.approx(gain_pct, abs=2)
+    assert first.title.startswith(f"{threads} threads share the default stream in `step`")
+
+
 def test_a_clock_that_falls_is_reported_and_kernels_that_vary_are_not() -> None:
     def drifts(name: str) -> list[str]:
         return [each.title for each in drift(Timeline(profile_of(name)))]
 
     assert drifts("throttle") == ["Kernels take 30 % longer since step 20"]
     assert [name for name in STORIES if drifts(name)] == ["throttle"]
+
+
+def test_what_the_next_layer_needs_cannot_overlap() -> None:
+    numbers = {"tp": "16.9 % of the window (24", "needed_collectives": "16.2 % of the window (48"}
+    for name, words in numbers.items():
+        advice = diagnose(profile_of(name)).advice
+        assert advice[0].title.startswith(f"Each layer waits for its all-reduces: {words} per step")
+        assert advice[0].gain_pct is None
+        assert "exposed_communication" not in [each.rule for each in advice]
+    assert {name for name in STORIES if len(needed_at_once(Timeline(profile_of(name))))} == numbers.keys()
+
+
+def test_host_code_of_irregular_length_may_be_a_wait_for_requests() -> None:
+    def irregular(name: str) -> list[str]:
+        return [each.title for each in irregular_host_code(Timeline(profile_of(name)))]
+
+    (title,) = irregular("idle_server")
+    assert title == "For 81.9 % of the window, the program may wait for requests"
+    assert [name for name in STORIES if irregular(name)] == ["idle_server"]
+
+
+def test_irregular_host_code_is_a_cause_if_the_capture_names_it() -> None:
+    def rules(profile: Profile) -> list[str]:
+        return [each.rule for each in diagnose(profile).advice]
+
+    waits_us = np.random.default_rng(5).exponential(6000, 40)
+    body = itertools.chain.from_iterable((within("simulate", Host(us)), *layers(10), *ITEM) for us in waits_us)
+    assert rules(captured(Thread(tuple(body))))[0] == "host_code"
+    # a thread that calls the operating system without waiting works
+    profile = profile_of("idle_server")
+    calls = profile.table("api_calls")
+    for name, is_wait in (("epoll_wait", True), ("gettimeofday", False)):
+        until = calls[["start_ns"]].rename(columns={"start_ns": "end_ns"}).iloc[1:].reset_index(drop=True)
+        others = until.assign(start_ns=calls["end_ns"].iloc[:-1].to_numpy(), name=name)
+        others = others.assign(**{key: calls[key].iloc[0] for key in ("process", "thread", "pid", "tid")})
+        tables = {**profile.tables, "os_calls": conform("os_calls", others)}
+        assert ("host_code" in rules(replace(profile, tables=tables))) != is_wait
 
 
 def test_batches_of_different_size_are_reported_and_other_differences_are_not() -> None:

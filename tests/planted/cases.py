@@ -133,6 +133,13 @@ CASES: Final = {
         ),
         Case(
             "launches",
+            "default_stream",
+            "two threads launch small kernels on the default stream; fixed: each on its own stream",
+            ("default_stream",),
+            ("threads",),
+        ),
+        Case(
+            "launches",
             "tiny_kernels",
             "300 tiny kernels in each step; fixed: one CUDA graph; no ranges",
             ("launch_bound",),
@@ -416,7 +423,7 @@ CASES: Final = {
 }
 """Our programs."""
 
-UNRECORDED: Final = {"compiled_print", "compiled_call", "compiled_integer", "compiled_global"}
+UNRECORDED: Final = {"compiled_print", "compiled_call", "compiled_integer", "compiled_global", "default_stream"}
 """Programs without a capture and times yet."""
 
 OTHERS: Final = {

@@ -27,6 +27,7 @@ from nightsight.results.rules import (
     LATE_RANK,
     LONE_RANK,
     MEMORY_BOUND_DECODE,
+    NEEDED_COLLECTIVES,
     PADDING,
     PIPELINE_BUBBLE,
     PROMPTS_BLOCK,
@@ -79,6 +80,8 @@ _LONE_RANK_COLUMNS: Final = (
 )
 # communication with ranks that are not in the capture is reported from this share of the window
 _LONE_PCT: Final = 10.0
+# and with ranks whose results each layer needs from this share
+_NEEDED_PCT: Final = 5.0
 
 
 def unsimulated_advice(tables: Tables) -> Iterator[Weighted]:
@@ -86,6 +89,7 @@ def unsimulated_advice(tables: Tables) -> Iterator[Weighted]:
     yield from _late_rank(tables)
     yield from _pipeline_bubble(tables)
     yield from _lone_rank(tables)
+    yield from _needed_collectives(tables)
     yield from _skinny_products(tables)
     yield from _padded_batches(tables)
     yield from _small_steps(tables)
@@ -142,6 +146,37 @@ def _lone_rank(tables: Tables) -> Iterator[Weighted]:
     others = " with missing ranks" * bool(calls["skew_ns"].notna().any())
     share_text = in_text(float(share), "share_pct")
     yield _finding(LONE_RANK, COLLECTIVES, who=who, share=share_text, others=others, waits=waits), float(share)
+
+
+def _needed_collectives(tables: Tables) -> Iterator[Weighted]:
+    """Yield a finding if layers wait for all-reduces whose result they need, beyond the wait for other ranks."""
+    split = tables.rows(TIME_SPLIT, *_LONE_RANK_COLUMNS[0][1])
+    calls = tables.rows(COLLECTIVES, *_LONE_RANK_COLUMNS[1][1], "needed_ns", "message_bytes")
+    if not len(calls):
+        return
+    share = split["share_pct"].where(split["category"] == COMMUNICATION, 0.0).groupby(split["device"]).sum().mean()
+    is_known = calls["transfer_ns"].notna() & calls["needed_ns"].notna()
+    transfer_ns = calls["needed_ns"].clip(upper=calls["transfer_ns"] * calls["calls"]).where(is_known, 0.0)
+    # the sums over all ranks and steps
+    counts = calls["total_ns"] / (calls["avg_ns"] * calls["calls"])
+    share *= (transfer_ns * counts).sum() / max((calls["exposed_ns"] * counts).sum(), 1.0)
+    if not share >= _NEEDED_PCT:
+        return
+    most = calls.iloc[int(transfer_ns.to_numpy().argmax())]
+    step = next((step_of(row) for row in tables.rows(REPLAY, *REPLAY_COLUMNS).to_dict("records")), None)
+    size = (
+        f" for {format_value(int(most['message_bytes']), 'message_bytes')}" if pd.notna(most["message_bytes"]) else ""
+    )
+    finding = _finding(
+        NEEDED_COLLECTIVES,
+        COLLECTIVES,
+        share=format_value(float(share), "share_pct"),
+        cases=f"{calls['calls'][transfer_ns > 0].sum():,.0f}",
+        per=step.per if step else "in all",
+        each=format_value(float(most["transfer_ns"]), "transfer_ns"),
+        size=size,
+    )
+    yield finding, float(share) / 3
 
 
 def _pipeline_bubble(tables: Tables) -> Iterator[Weighted]:

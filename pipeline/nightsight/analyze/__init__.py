@@ -12,6 +12,7 @@ from typing import Final
 from nightsight.analyze import facts
 from nightsight.analyze.analysis import Analysis
 from nightsight.analyze.batch_sizes import batch_sizes
+from nightsight.analyze.causes.irregular import irregular_host_code
 from nightsight.analyze.drift import drift
 from nightsight.analyze.facts import ranks_by_gpu, shared_numbers
 from nightsight.analyze.mismatches import mismatches
@@ -69,6 +70,7 @@ def doubts(timeline: Timeline) -> tuple[Finding, ...]:
         *mismatches(timeline),
         *drift(timeline),
         *batch_sizes(timeline),
+        *irregular_host_code(timeline),
         *part_of_step(timeline),
     )
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.needed_collectives import needed_at_once
 from nightsight.events.communication import PAIRWISE, are_ranks_known, of_all_ranks, overlapping_work, pids, ranks_of
 from nightsight.events.peaks import published
 from nightsight.events.steps import first_numbers, steps_in_window
@@ -129,6 +130,7 @@ def _sum_kernels(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
     """Return one row per collective, size and communicator; members: the number of devices on which it is known."""
     kernels = kernels.rename(columns={"bytes": "message_bytes"})
     kernels["ns"] = kernels["end_ns"] - kernels["start_ns"]
+    kernels["needed"] = kernels["exposed"].where(kernels["operation"].isin(needed_at_once(timeline)), 0)
     # the sizes of an all-to-all may differ between ranks, but it is still one collective
     matched = kernels[kernels["collective"] >= 0]
     of_collective = aggregate(
@@ -149,10 +151,13 @@ def _sum_kernels(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
         size=("ns", "size"),
         avg_ns=("ns", "mean"),
         exposed=("exposed", "sum"),
+        needed=("needed", "sum"),
     )
     table = table.join(per_kind).reset_index()
     table["calls"] = table["size"] / table["devices"] / steps
     table["exposed_ns"] = table["exposed"] / table["devices"] / steps
+    if table["needed"].any():
+        table["needed_ns"] = table["needed"] / table["devices"] / steps
     # if ranks are missing, the transfer cannot be separated from the wait for them
     members = table["group_size"].astype("float64").fillna(table["members"])
     table["transfer_ns"] = table["transfer_ns"].where(table["members"] >= members)

@@ -62,7 +62,7 @@ def loops_of(profile: Profile) -> list[Loop]:
     The first method that finds a loop in any process is used for all.
     """
     work, all_ranges = launched_work(profile), with_engine_steps(profile.recorded("ranges"))
-    ranges = all_ranges[~_is_of_library(all_ranges)]
+    ranges = all_ranges[~is_of_library(all_ranges)]
     is_of_program = _is_of_program(ranges)
     # a benchmark can have a range around all that a server does for a burst of requests
     loops = (
@@ -188,7 +188,7 @@ def slow_at_start(starts: Ints, has_prompts: Flags | None = None) -> int:
 _SLOW_FACTOR: Final = 1.5
 
 
-def _is_of_library(ranges: pd.DataFrame) -> Flags:
+def is_of_library(ranges: pd.DataFrame) -> Flags:
     """Return which ranges libraries open around their work: they are never the loop of a program."""
     names, domains = (ranges[name].cat for name in ("name", "domain"))
     by_domain = np.asarray(domains.categories.str.fullmatch(_LIBRARY_DOMAIN, case=False), dtype=bool)

@@ -79,6 +79,12 @@ COLLECTIVES: Final = Entry(
         Column("calls", NUMBER, "number per step, else in the window, on one rank"),
         Column("avg_ns", NUMBER, "kernel duration: mean, including waits"),
         Column("exposed_ns", NUMBER, "total per step, else in the window, while nothing else ran"),
+        Column(
+            "needed_ns",
+            NUMBER,
+            "the part of that in all-reduces whose result the next layer needs, as in tensor parallelism",
+            is_optional=True,
+        ),
         Column("skew_ns", NUMBER, "how much later the last rank arrives than the first: mean"),
         Column("transfer_ns", NUMBER, "duration of the shortest kernel of a call: median"),
         Column("last_rank", WHOLE, "the rank that most often arrives last"),

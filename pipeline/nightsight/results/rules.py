@@ -549,6 +549,42 @@ RULES: Final = (
         worth_pct=5.0,
     ),
     Rule(
+        name="default_stream",
+        change="each thread that launches kernels has its own stream; `name`: the number of threads",
+        looks_for=(
+            "two or more threads of a process that launch kernels on its legacy default stream (7) at the same time"
+        ),
+        simulated=(
+            "each on its own stream: work of other threads delays a kernel only by the share of the SMs that it fills "
+            "(its blocks, of 256 threads, per SM)"
+        ),
+        done="giving each thread its own stream",
+        action="give each thread its own stream",
+        title="{name} share the default stream {where}, so their work waits for each other",
+        detail="Operations of one stream run one after the other, although threads launched them at the same time.",
+        remedy=(
+            "Let each thread launch on its own stream: `with torch.cuda.stream(torch.cuda.Stream()):` around its work. "
+            "Where a thread uses results of another, wait for an event of that stream."
+        ),
+        causes=(COMPUTE, SYNC),
+        worth_pct=5.0,
+        remedies={
+            "CuPy": (
+                "Let each thread launch on its own stream: `with cupy.cuda.Stream(non_blocking=True):` around its "
+                "work; or set CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1."
+            ),
+            "Numba": (
+                "Let each thread launch on its own stream (cuda.stream(), kernel[blocks, threads, stream]), or set "
+                "NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=1."
+            ),
+            "CUDA": (
+                "Compile with `nvcc --default-stream per-thread`, or let each thread create a stream "
+                "(cudaStreamCreateWithFlags with cudaStreamNonBlocking), launch on it, and wait for it "
+                "(cudaStreamSynchronize)."
+            ),
+        },
+    ),
+    Rule(
         name="copies_to_host",
         change="copies to pinned memory, on a separate stream, that nothing waits for",
         looks_for="copies of 256 kB or more to the host",
@@ -609,7 +645,10 @@ RULES: Final = (
     Rule(
         name="exposed_communication",
         change="half of the communication that computation waits for is hidden; over NVLink, a seventh",
-        looks_for="collectives that kernels wait for, with other ranks in the capture",
+        looks_for=(
+            "collectives that kernels wait for, with other ranks in the capture; `needed_collectives` has those of "
+            "tensor parallelism"
+        ),
         simulated=(
             "half of their time is hidden; a seventh for those as fast as NVLink (80 GB/s and more; 30 % where bytes "
             "are unknown): the rest slows down concurrent kernels, or has none to overlap with"
@@ -917,10 +956,10 @@ RULES: Final = (
         name="device_copy",
         change="no copies within the GPU's memory",
         looks_for=(
-            "Device-to-Device copies, and PyTorch's kernels that copy a tensor in another order of its dimensions, if "
-            "they take a tenth of the time of all GPU work or more"
+            "Device-to-Device copies, and PyTorch's kernels that copy a tensor in another order of its dimensions, of "
+            "3 µs or more, if they take a tenth of the time of all GPU work or more"
         ),
-        simulated="without them",
+        simulated="without them and their launches; the host code before these stays",
         done="removing copies within the GPU",
         action="avoid the copies",
         title="Tensors are copied within the GPU's memory",
@@ -1080,6 +1119,32 @@ LONE_RANK: Final = UnsimulatedRule(
         "the rank that the others wait for (docs/ranks.md)."
     ),
 )
+NEEDED_COLLECTIVES: Final = UnsimulatedRule(
+    name="needed_collectives",
+    looks_for=(
+        "all-reduces between layers (four or more per step, most of one size) whose result the next kernel waits for, "
+        "spread over the whole step, as in tensor parallelism: 5 % of the window or more, with all ranks in the capture"
+    ),
+    gain=(
+        "none: it depends on the link, the size of messages and the model. In the choice of the first finding, a third "
+        "of their share of the window counts"
+    ),
+    action="make all-reduces between layers faster",
+    title="Each layer waits for its all-reduces",
+    rest=": {share} of the window ({cases} {per}, {each} each{size})",
+    detail=(
+        "The next kernel needs the result, as in tensor parallelism, so no other work can overlap. How much faster "
+        "they become depends on the link and the size of messages, so no gain is predicted."
+    ),
+    remedy=(
+        "For small messages: one-shot all-reduces through symmetric memory (PyTorch: "
+        "`torch.ops.symm_mem.one_shot_all_reduce`; NCCL: buffers registered with `ncclCommWindowRegister`; vLLM and "
+        "SGLang: without `--disable-custom-all-reduce`), fused with the normalization after it where an engine can do "
+        "so (vLLM: `fuse_allreduce_rms`). For large messages: sequence parallelism, which also divides what is between "
+        "layers (Megatron: `--sequence-parallel`), and products in parts that overlap with communication "
+        "(`--tp-comm-overlap`). Or use fewer ranks per group."
+    ),
+)
 PIPELINE_BUBBLE: Final = UnsimulatedRule(
     name="pipeline_bubble",
     looks_for=(
@@ -1235,6 +1300,7 @@ FEW_AT_A_TIME: Final = UnsimulatedRule(
 UNSIMULATED: Final = (
     LATE_RANK,
     LONE_RANK,
+    NEEDED_COLLECTIVES,
     PIPELINE_BUBBLE,
     MEMORY_BOUND_DECODE,
     PADDING,

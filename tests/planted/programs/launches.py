@@ -1,6 +1,7 @@
 """More launches than the CPU can make in the time that the GPU needs for them."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import nvtx
@@ -35,6 +36,26 @@ def tiny_kernels(bad: bool) -> Step:
 
     run = body if bad else graphed(body)
     return lambda _: run()
+
+
+def default_stream(bad: bool) -> Step:
+    """Let two threads compute at the same time; a cumulative sum of few rows has few blocks."""
+    streams = [torch.cuda.default_stream() if bad else torch.cuda.Stream() for _ in range(2)]
+    batches = [torch.randn(16, 1 << 17, device=GPU) for _ in streams]
+    threads = ThreadPoolExecutor(len(streams))
+    torch.cuda.synchronize()
+
+    def compute(stream: Any, values: Any) -> None:
+        with torch.cuda.stream(stream):
+            for _ in range(20):
+                values = values.cumsum(1)
+        stream.synchronize()
+
+    def step(_: int) -> None:
+        with nvtx.annotate("step"):
+            list(threads.map(compute, streams, batches))
+
+    return step
 
 
 def decode(bad: bool) -> Step:

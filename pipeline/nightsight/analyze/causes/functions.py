@@ -14,7 +14,7 @@ import pandas as pd
 
 from nightsight.events.stacks import of_library, split
 from nightsight.events.timeline import Timeline
-from nightsight.intervals import Flags, Ints, covered, union
+from nightsight.intervals import Flags, Ints, Spans, covered, union, union_of
 from nightsight.tables import innermost_of, positions, renamed
 
 # a function with a smaller share of the samples, or of the time, is one of many. It is only named (stored: 0.2 to 0.7)
@@ -63,20 +63,29 @@ def function_in(timeline: Timeline, code: Code) -> Function:
 
 def waits_in(timeline: Timeline, code: Code) -> str:
     """Return the operating system call in which most of this host code waits; "" if there is none."""
-    table = timeline.profile.recorded("os_calls")
-    names = table["name"].cat
-    of_name, wait_ns = names.codes.to_numpy(), dict[str, int]()
-    waits = np.flatnonzero(np.asarray(names.categories.str.fullmatch(_WAITS), dtype=bool)[of_name])
-    thread, start, end = (table[name].to_numpy() for name in ("thread", "start_ns", "end_ns"))
-    for number, stretches in positions(code.thread).items():
-        of_thread = waits[thread[waits] == number]
-        for place in pd.unique(of_name[of_thread]).tolist():
-            calls, name = of_thread[of_name[of_thread] == place], str(names.categories[place])
-            spans = union(start[calls], end[calls])
+    wait_ns = dict[str, int]()
+    for thread, stretches in positions(code.thread).items():
+        for name, spans in _waiting_spans(timeline, thread).items():
             times = covered(spans, code.start[stretches], code.start[stretches] + code.length[stretches])
             wait_ns[name] = wait_ns.get(name, 0) + int(times.sum())
     longest = max(wait_ns, key=wait_ns.__getitem__, default="")
     return longest if longest and wait_ns[longest] >= _LEAST_SHARE * code.length.sum() else ""
+
+
+def waiting_spans(timeline: Timeline, thread: int) -> Spans:
+    """Return when a thread waits in calls of the operating system."""
+    return union_of(_waiting_spans(timeline, thread).values())
+
+
+def _waiting_spans(timeline: Timeline, thread: int) -> dict[str, Spans]:
+    """Return when a thread waits in each call of the operating system."""
+    table = timeline.profile.recorded("os_calls")
+    names = table["name"].cat
+    is_wait = np.asarray(names.categories.str.fullmatch(_WAITS), dtype=bool)
+    rows = np.flatnonzero(is_wait[names.codes.to_numpy()] & (table["thread"] == thread).to_numpy(dtype=bool))
+    start, end = (table[name].to_numpy()[rows] for name in ("start_ns", "end_ns"))
+    by_name = positions(np.asarray(names.codes, dtype=np.int64)[rows])
+    return {str(names.categories[place]): union(start[calls], end[calls]) for place, calls in by_name.items()}
 
 
 def _from_samples(timeline: Timeline, code: Code) -> Function:

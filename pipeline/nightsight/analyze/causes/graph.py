@@ -60,6 +60,8 @@ _QUEUED: Final = 200
 _NO_WAITS: Final = "Query|Create|Destroy|Register|^cudaMalloc$|^cuMemAlloc$"
 # fewer samples say nothing about typical times
 _FEWEST_SAMPLES: Final = 5
+# the number of the legacy default stream of a context, in nsys as in CUPTI
+_DEFAULT_STREAM: Final = 7
 TO_DEVICE: Final = 0
 TO_HOST: Final = 1
 _DIRECTIONS: Final = {"Host-to-Device": TO_DEVICE, "Device-to-Host": TO_HOST}
@@ -73,9 +75,11 @@ class CallNodes:
     """The outermost CUDA calls of the window, by thread and time; times in ns.
 
     `row`: in api_calls. `line`: the line of execution (one thread, or several that take turns). `before`: the previous
-    call on the line, -1 for the first. `waits_for`: the operation that the call waits for, -1 for none. `work_ns`: its
-    length without the wait. `rank_wait_ns`: the first part of the time before it, in which the thread waited in a
-    collective call for another rank; the rest is host code. `cause`: a position in IDLE.
+    call on the line, -1 for the first. `waits_for`: the operation that the call waits for, -1 for none. `own_wait`:
+    instead of the work of other threads on the default stream, the last operation of its line there; -1 for calls that
+    would wait for the same without these threads. `work_ns`: its length without the wait. `rank_wait_ns`: the first
+    part of the time before it, in which the thread waited in a collective call for another rank; the rest is host code.
+    `cause`: a position in IDLE.
     """
 
     row: Ints
@@ -86,6 +90,7 @@ class CallNodes:
     line: Ints
     before: Ints
     waits_for: Ints
+    own_wait: Ints
     work_ns: Ints
     rank_wait_ns: Ints
     cause: Ints
@@ -108,8 +113,10 @@ class OperationNodes:
     `operation`: the position in Timeline.operations. `call`: the launching call, a position in CallNodes, -1 if it is
     outside the window. `launch_ns`: the start of its call, even before the window, or its own start if the call is not
     recorded (`is_recorded`). `previous`: the previous operation on its stream, `dependency`: another operation that it
-    waits for; -1 for none. `group`: collectives with the same number transfer together; -1 for all else. `direction`:
-    TO_DEVICE or TO_HOST for copies between host and device, -1 for all else. `is_peer_copy`: a copy between GPUs.
+    waits for; -1 for none. `is_shared`: another thread launched the previous operation on the default stream, and
+    `own_previous` is the last one of its line of execution there, -1 for none. `group`: collectives with the same
+    number transfer together; -1 for all else. `direction`: TO_DEVICE or TO_HOST for copies between host and device, -1
+    for all else. `is_peer_copy`: a copy between GPUs.
     `can_leave`: a remedy can move it off its stream: copies (not within a GPU) and communication. `latency_ns`,
     `hop_ns`: the typical time from the start of its call, and from the end of an operation that it waits for, to its
     start. `unseen_ns`: the time after `previous` in which the GPU may have done work that the capture lacks.
@@ -123,6 +130,8 @@ class OperationNodes:
     launch_ns: Ints
     is_recorded: Flags
     previous: Ints
+    is_shared: Flags
+    own_previous: Ints
     dependency: Ints
     group: Ints
     direction: Ints
@@ -152,7 +161,7 @@ def build_graph(timeline: Timeline) -> Graph:
     """Build the dependencies in the window; without calls if they were not traced."""
     calls, node_of_row = _call_nodes(timeline)
     work = _operation_nodes(timeline, calls, node_of_row)
-    calls = _add_waits(timeline, calls, work)
+    calls, work = _add_own(timeline, _add_waits(timeline, calls, work), work)
     calls, pairs = _add_meetings(timeline, calls)
     return Graph(calls, _add_dependencies(timeline, calls, work), pairs)
 
@@ -279,6 +288,7 @@ def _call_nodes(timeline: Timeline) -> tuple[CallNodes, _NodeOfRow]:
         line=line,
         before=_link_first_calls(_preceding_calls(start, end, thread, line), start, end, process),
         waits_for=np.full(len(row), -1, dtype=np.int64),
+        own_wait=np.full(len(row), -1, dtype=np.int64),
         work_ns=end - start,
         rank_wait_ns=np.zeros(len(row), dtype=np.int64),
         cause=causes.cause[row].astype(np.int64),
@@ -312,8 +322,13 @@ def _execution_lines(start: Ints, end: Ints, process: Ints, thread: Ints, *, lau
         pair = np.minimum(code[switch], code[switch + 1]) * len(threads) + np.maximum(code[switch], code[switch + 1])
         overlaps = start[order[switch + 1]] < end[order[switch]]
         for key, switches in positions(pair).items():
-            if overlaps[switches].mean() <= _OVERLAPPING:
-                first, second = divmod(key, len(threads))
+            first, second = divmod(key, len(threads))
+            if overlaps[switches].mean() > _OVERLAPPING:
+                continue
+            # calls of other threads may be between them
+            of_pair = order[(code == first) | (code == second)]
+            change = np.flatnonzero(codes[of_pair[1:]] != codes[of_pair[:-1]])
+            if (start[of_pair[change + 1]] < end[of_pair[change]]).mean() <= _OVERLAPPING:
                 line[line == line[second]] = line[first]
     return line[codes]
 
@@ -399,6 +414,8 @@ def _operation_nodes(timeline: Timeline, calls: CallNodes, node_of_row: _NodeOfR
         launch_ns=launch_ns,
         is_recorded=call_row >= 0,
         previous=previous,
+        is_shared=np.zeros(len(operation), dtype=bool),
+        own_previous=unknown,
         dependency=unknown,
         group=group,
         direction=direction,
@@ -659,6 +676,45 @@ def _waits_for_streams(timeline: Timeline) -> tuple[Ints, Ints]:
     pairs = calling.merge(waits.loc[waits["event"].isna(), [*by_id, "stream"]].drop_duplicates(by_id), on=by_id)
     pairs = pairs.sort_values("row")
     return pairs["row"].to_numpy(), pairs["stream"].to_numpy(dtype=np.int64)
+
+
+def _add_own(timeline: Timeline, calls: CallNodes, work: OperationNodes) -> tuple[CallNodes, OperationNodes]:
+    """Find what work of the default stream follows, and calls wait for, if each line of execution had its own stream.
+
+    Lines of execution launch at the same time, so they do not need each other's work.
+    """
+    on_default = (timeline.operations.stream[work.operation] == _DEFAULT_STREAM) & (work.call >= 0)
+    line = np.where(on_default, np.append(calls.line, -1)[work.call], -1)
+    is_first = work.previous < 0
+    other_line = line != np.where(is_first, -1, np.append(line, -1)[work.previous])
+    is_shared = on_default & ~is_first & other_line & (np.append(line, -1)[work.previous] >= 0)
+    if not is_shared.any():
+        return calls, work
+    stream = np.cumsum(is_first)
+    rows = np.flatnonzero(on_default)
+    # of one line on one stream, in order
+    rows = rows[np.lexsort((rows, line[rows], stream[rows]))]
+    follows = (stream[rows[1:]] == stream[rows[:-1]]) & (line[rows[1:]] == line[rows[:-1]])
+    own_previous = np.full(len(work), -1, dtype=np.int64)
+    own_previous[rows[1:][follows]] = rows[:-1][follows]
+    return (
+        replace(calls, own_wait=_own_waits(calls, work, line)),
+        replace(work, is_shared=is_shared, own_previous=np.where(is_shared, own_previous, -1)),
+    )
+
+
+def _own_waits(calls: CallNodes, work: OperationNodes, line: Ints) -> Ints:
+    """Return `own_wait` of each call; line: that of each operation on the default stream, -1 for others."""
+    own_wait = np.full(len(calls), -1, dtype=np.int64)
+    awaited = np.where(calls.waits_for >= 0, np.append(line, -1)[calls.waits_for], -1)
+    callers = np.flatnonzero((awaited >= 0) & (awaited != calls.line) & calls.named("StreamSynchronize"))
+    for key, of_line in positions(calls.line[callers]).items():
+        own = np.flatnonzero(line == key)
+        own = own[np.argsort(work.launch_ns[own], kind="stable")]
+        waiting = callers[of_line]
+        last = np.searchsorted(work.launch_ns[own], calls.start[waiting]) - 1
+        own_wait[waiting] = np.where(last >= 0, np.append(own, -1)[last], -1)
+    return own_wait
 
 
 # -- dependencies between streams -------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ _CONCATENATION: Final = re.compile(r"^cat\b")
 _FEWEST_UPDATES: Final = 3
 _FEWEST_ADAM_UPDATES: Final = 5
 _SCORE_KERNEL: Final = re.compile(r"dropout|triu_tril|FillFunctor|arange")
-# shorter kernels do not wait for memory: fusing them only saves launches (stored: 1.5 to 6 µs)
+# shorter kernels and copies do not wait for memory: without them, only launches are saved (stored: 1.5 to 6 µs)
 _MOVES_NS: Final = 3_000
 # the alignment of operands of CUTLASS, in elements: loads of 1 or 2 elements instead of 16 bytes. The share of its time
 # that such a product needs with the best alignment: `gpt2_vocabulary` (tests/data/real) took 25.2 ms without such loads
@@ -339,7 +339,8 @@ def _find_data_movers(work: _WindowWork) -> Iterator[KernelRemedy]:
         rows = work.rows_where(work.labeled(pattern))
         if len(rows):
             yield work.remedy(rule, work.main_kernels(rows), rows, np.zeros_like(rows))
-    rows = work.rows_where(work.named(_REORDERING_COPY.search) | (work.code == -1))
+    # the cost of shorter copies is their launches
+    rows = work.rows_where((work.named(_REORDERING_COPY.search) | (work.code == -1)) & (work.time >= _MOVES_NS))
     if work.time[rows].sum() >= max(_LEAST_COPIED * work.time.sum(), 1):
         kernel_rows = rows[work.code[rows] >= 0]
         words = [work.main_kernels(kernel_rows)] if len(kernel_rows) else []

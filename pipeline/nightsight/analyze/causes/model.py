@@ -24,21 +24,23 @@ from nightsight.tables import positions
 
 FEWEST: Final = 3
 
-# kinds of edges; `item` is a call for the first three, an operation for the others
+# kinds of edges; `item` is a call for the first four, an operation for the others
 BEGIN: Final = 0  # host code before a call
 CALL: Final = 1  # the call itself, without waiting
 AWAIT: Final = 2  # from the end of the operation that a call waits for to the return of the call
-LAUNCH: Final = 3
-STREAM: Final = 4
-OTHER: Final = 5
-TRANSFER: Final = 6  # from the last rank's arrival to the end of a collective
-ENGINE: Final = 7  # from one copy to the next in its direction: binds only copies that a change moves off their streams
+AWAIT_OWN: Final = 3  # the same without work of other threads: binds only if a change gives threads their own streams
+LAUNCH: Final = 4
+STREAM: Final = 5
+STREAM_OWN: Final = 6  # from the previous operation of its thread on the default stream: binds only after such a change
+OTHER: Final = 7
+TRANSFER: Final = 8  # from the last rank's arrival to the end of a collective
+ENGINE: Final = 9  # from one copy to the next in its direction: binds only copies that a change moves off their streams
 # three kinds lead around a copy or communication that a change can move off its stream, through an event: the time at
 # which its stream would be free without it. They follow from STREAM as long as nothing has moved
-PASS: Final = 8  # from the operation before it, which is the `item`; removed if that operation moves, too
-SKIP: Final = 9  # from the event of the operation before it, which is the `item`, if that can move
-BYPASS: Final = 10  # from its event to the next operation on the stream
-MEET: Final = 11  # from the first call of the last rank to a call of a rank that waited for it
+PASS: Final = 10  # from the operation before it, which is the `item`; removed if that operation moves, too
+SKIP: Final = 11  # from the event of the operation before it, which is the `item`, if that can move
+BYPASS: Final = 12  # from its event to the next operation on the stream
+MEET: Final = 13  # from the first call of the last rank to a call of a rank that waited for it
 NEVER: Final = -1e18
 """The lag of an edge that does not bind."""
 
@@ -77,7 +79,7 @@ class Model:
     @cached_property
     def edges(self) -> dict[int, Ints]:
         """The last edge of each item, by kind; -1 if it has none. Edges of kind MEET have no item."""
-        sizes = {kind: len(self.graph.calls) if kind <= AWAIT else len(self.graph.work) for kind in range(MEET)}
+        sizes = {kind: len(self.graph.calls) if kind < LAUNCH else len(self.graph.work) for kind in range(MEET)}
         by_kind = {kind: np.full(size + 1, -1, dtype=np.int64) for kind, size in sizes.items()}
         for kind, edges in by_kind.items():
             of_kind = np.flatnonzero((self.kind == kind) & (self.item >= 0))
@@ -331,6 +333,8 @@ def _call_edges(calls: CallNodes, work: OperationNodes, window: Window) -> Itera
     # a wait for work that was already done may block after a change
     return_ns = np.where(is_held, calls.work_ns, np.where(is_sync, shortest_ns, 0))[waiting_calls]
     yield AWAIT, 2 * len(calls) + calls.waits_for[waiting_calls], 2 * waiting_calls + 1, return_ns, waiting_calls
+    rows = np.flatnonzero(calls.own_wait >= 0)
+    yield AWAIT_OWN, 2 * len(calls) + calls.own_wait[rows], 2 * rows + 1, np.full(len(rows), NEVER), rows
 
 
 def _operation_edges(calls: CallNodes, work: OperationNodes, groups: Ints, window: Window) -> Iterator[_EdgesOfKind]:
@@ -345,6 +349,8 @@ def _operation_edges(calls: CallNodes, work: OperationNodes, groups: Ints, windo
     for kind, reasons, lag_ns in ((STREAM, work.previous, queue_ns), (OTHER, work.dependency, work.hop_ns)):
         rows = np.flatnonzero(reasons >= 0)
         yield kind, first + reasons[rows], goal[rows], (lag_ns + rest_ns)[rows], rows
+    rows = np.flatnonzero(work.own_previous >= 0)
+    yield STREAM_OWN, first + work.own_previous[rows], goal[rows], np.full(len(rows), NEVER), rows
     rows = np.flatnonzero(is_grouped)
     transfer_ns = np.full(len(groups), np.iinfo(np.int64).max)
     np.minimum.at(transfer_ns, group[rows], length[rows])

@@ -14,10 +14,14 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.causes.coalescing import coalescing
+from nightsight.analyze.causes.default_stream import shared_default_stream
 from nightsight.analyze.causes.functions import LINE
 from nightsight.analyze.causes.graph import HOP_NS, TO_DEVICE, TO_HOST
+from nightsight.analyze.causes.irregular import irregular_calls
 from nightsight.analyze.causes.kernels import kernel_remedies
 from nightsight.analyze.causes.model import (
+    AWAIT,
+    AWAIT_OWN,
     BEGIN,
     BYPASS,
     CALL,
@@ -26,6 +30,7 @@ from nightsight.analyze.causes.model import (
     NEVER,
     OTHER,
     STREAM,
+    STREAM_OWN,
     TRANSFER,
     unblocked_ns,
 )
@@ -33,6 +38,7 @@ from nightsight.analyze.causes.path import HostCode, first_runs, loads_code
 from nightsight.analyze.causes.reductions import unneeded_reductions
 from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.analyze.experts import stretches
+from nightsight.analyze.needed_collectives import needed_at_once
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, ranks_represented
@@ -49,14 +55,14 @@ from nightsight.events.frameworks import JAX, PYTORCH, framework_of
 from nightsight.events.loops import UNNAMED, loops_of
 from nightsight.events.peaks import published
 from nightsight.events.ranges import general_paths, nested_ranges
-from nightsight.events.timeline import Timeline, of_capture, operation_column
+from nightsight.events.timeline import Timeline, distinct, of_capture, operation_column
 from nightsight.intervals import Flags, Floats, Ints, Spans, covered, union, without
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, HOST, IDLE, MODULE, SYNC
 from nightsight.results.rules import KERNEL_WORDS, RULE
 from nightsight.system.parallel import memoize
 from nightsight.tables import MODULE as MODULE_CALL
 from nightsight.tables import are_named, integers, names_and_grids, positions
-from nightsight.units import format_ranks
+from nightsight.units import counted, format_ranks
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
@@ -270,9 +276,11 @@ def host_code(scene: Scene, claimed: Flags) -> Iterator[Remedy]:
     is_launching = scene.gap[pieces.piece] <= _most_launch_code_ns(scene)[pieces.row]
     is_launching &= ~_between_parts(scene)[pieces.piece]
     is_long = ~is_launching & (calls.cause[pieces.piece] != IDLE.index(MODULE))
-    is_long &= ~np.isin(pieces.piece, request_waits(scene)) & ~claimed[pieces.piece]
+    is_long &= ~np.isin(pieces.piece, _after_idling(scene)) & ~claimed[pieces.piece]
     # a thread that only queries sleeps in between and delays nothing
     is_long &= np.isin(calls.line[pieces.piece], calls.line[~calls.named(_QUERIES)])
+    # a program does not change what a library does in its own ranges
+    pieces = replace(pieces, row=scene.program_path[pieces.row])
     totals = np.bincount(pieces.row[is_long], pieces.length[is_long], len(scene.paths))
     # the range with most of the host code before each call
     ordered = np.flatnonzero(is_long)[np.argsort(pieces.length[is_long], kind="stable")]
@@ -522,7 +530,7 @@ def waits(scene: Scene) -> Iterator[Remedy]:
     """Remove waits for the GPU, by range; a copy to the host and the wait for it are one."""
     model, calls, work = scene.model, scene.graph.calls, scene.graph.work
     calling = scene.in_calls[calls.waits_for[scene.in_calls] >= 0]
-    calling = np.setdiff1d(calling, _waits_to_measure(scene))
+    calling = np.setdiff1d(calling, np.append(_waits_to_measure(scene), _before_idling(scene)))
     direction = scene.direction[calling]
     calling = calling[(direction == TO_HOST) | ((calls.cause[calling] == IDLE.index(SYNC)) & (direction < 0))]
     length, shortest_ns = calls.end - calls.start, unblocked_ns(calls)
@@ -546,6 +554,29 @@ def waits(scene: Scene) -> Iterator[Remedy]:
         place, time = str(scene.paths[code]), scene.per_step(length[in_range], in_range)
         function, share = scene.main_function(in_range), scene.share_of_steps(length[in_range], in_range)
         yield Remedy("wait", place, function, scene.cases(in_range), time, edit, in_steps=share)
+
+
+def default_stream(scene: Scene) -> Iterator[Remedy]:
+    """Give each thread that launches on the default stream its own stream; waits for it then wait only for own work."""
+    if (shared := shared_default_stream(scene)) is None:
+        return
+    model, work, calls = scene.model, scene.graph.work, scene.graph.calls
+    own = shared.operations[work.own_previous[shared.operations] >= 0]
+    own = own[model.has(STREAM_OWN)[own]]
+    waits, own_waits = (model.edges[kind][shared.waiting] for kind in (AWAIT, AWAIT_OWN))
+    edit = (
+        Change(model.edges_of(STREAM, shared.operations), "earlier", shared.earlier_ns),
+        # what led around a copy of another thread led to work of a third
+        Change(model.edges_of(BYPASS, shared.operations), "set", NEVER),
+        Change(model.edges_of(STREAM_OWN, own), "set", scene.lag_between[own]),
+        Change(own_waits, "set", model.lag[waits]),
+        Change(waits, "set", NEVER),
+    )
+    calling = work.call[shared.operations]
+    count = len(np.unique(calls.thread[calling]))
+    time = scene.per_step(shared.earlier_ns, calling)
+    path, cases = scene.shared_path(calling), scene.cases(calling)
+    yield Remedy("default_stream", path, counted(count, "thread"), cases, time, edit)
 
 
 def allocation(scene: Scene) -> Iterator[Remedy]:
@@ -710,6 +741,30 @@ def request_waits(scene: Scene) -> Ints:
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
     waiting_samples, samples = _samples_before(scene, after_gap, _WAITS_FOR_REQUESTS)
     return after_gap[(waiting_samples > _MOSTLY * samples) | _is_without_requests(scene, after_gap)]
+
+
+@memoize
+def _after_idling(scene: Scene) -> Ints:
+    """Return the calls before which the thread waits for requests, or may do so."""
+    # a stretch has too few cases
+    irregular = [irregular_calls(timeline) for timeline in (scene.timeline, scene.timeline.origin)]
+    is_irregular = np.isin(scene.graph.calls.row[scene.in_calls], np.concatenate(irregular))
+    return np.union1d(request_waits(scene), scene.in_calls[is_irregular])
+
+
+def _before_idling(scene: Scene) -> Ints:
+    """Return the calls after the last kernel before a thread waits for requests: these do not come earlier."""
+    calls, work = scene.graph.calls, scene.graph.work
+    computes = np.zeros(len(calls) + 1, dtype=bool)
+    computes[work.call[(work.call >= 0) & (work.operation < _kernel_count(scene))]] = True
+    # the last entry is for the first calls, which follow none
+    computes[-1] = True
+    parts, calling = [], _after_idling(scene)
+    while len(calling):
+        calling = distinct(calls.before[calling])
+        calling = calling[~computes[calling]]
+        parts.append(calling)
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
 
 def _is_without_requests(scene: Scene, calling: Ints) -> Flags:
@@ -1033,12 +1088,14 @@ def _page_waits(
 def hidden_communication(scene: Scene) -> Iterator[Remedy]:
     """Overlap communication with work that does not need it.
 
-    Collectives of unrecorded ranks are left out: they may consist of waiting, which nothing can hide.
+    Collectives of unrecorded ranks are left out: they may consist of waiting, which nothing can hide. So are those that
+    the next kernel needs.
     """
     model, work = scene.model, scene.graph.work
     calls = communication(scene.timeline)
     single_rank = calls["operation"][(calls["group_size"] == 1).fillna(value=False)]
     operations = np.flatnonzero(work.is_communication & model.has(LAUNCH))
+    operations = operations[~np.isin(work.operation[operations], needed_at_once(scene.timeline))]
     # a collective can outlast the stretch
     is_grouped, is_single = work.group[operations] >= 0, np.isin(work.operation[operations], single_rank)
     operations = operations[np.where(is_grouped, model.has(TRANSFER)[operations], is_single)]
@@ -1107,9 +1164,11 @@ def _slowed_by(scene: Scene, communicating: Ints) -> tuple[Ints, Floats]:
 def _without_launches(scene: Scene, removed: Ints, most_ns: int = _BETWEEN_LAUNCHES_NS) -> Edit:
     """Return the edit that removes these calls, the queries before them, and the host code that prepares them.
 
-    removed: -1 for operations without a recorded call. most_ns: longer host code stays, as it does other work.
+    removed: -1 for operations without a recorded call. most_ns: longer host code stays, as it does other work; if 0,
+    only the calls themselves go.
     """
     is_plain, removed = ~_does_more_than_launch(scene), removed[removed >= 0]
+    is_plain &= most_ns > 0
     leading = scene.in_calls[(is_plain & scene.leads_to(removed))[scene.in_calls]]
     affected = np.union1d(removed, leading)
     return (
@@ -1400,14 +1459,20 @@ def _launch_steps(scene: Scene) -> Ints:
 
 def kernels(scene: Scene) -> Iterator[Remedy]:
     """Replace or remove kernels (nightsight.analyze.causes.kernels)."""
-    model, work = scene.model, scene.graph.work
+    model, work, shared = scene.model, scene.graph.work, shared_default_stream(scene)
     for proposal in kernel_remedies(scene.timeline, scene.timeline.window.repetitions):
         operations = scene.place[proposal.operations]
         # without recorded calls, operations still follow each other on their stream
         is_replayed = np.append(model.has(LAUNCH) | model.has(STREAM), False)[operations]
+        if proposal.rule == "small_grid" and shared:
+            # they run alone because of the stream that threads share
+            is_replayed &= ~np.isin(operations, [shared.operations, work.previous[shared.operations]])
+            if not is_replayed.any():
+                continue
         operations, removed = operations[is_replayed], proposal.removed[is_replayed]
-        # only the code that recomputes them runs between recomputed kernels, including hooks of checkpointing
-        most_ns = _RECOMPUTING_NS if proposal.rule == "recomputation" else _BETWEEN_LAUNCHES_NS
+        # only the code that recomputes them runs between recomputed kernels, including hooks of checkpointing; code
+        # before a copy may prepare other work
+        most_ns = {"recomputation": _RECOMPUTING_NS, "device_copy": 0}.get(proposal.rule, _BETWEEN_LAUNCHES_NS)
         edit = (
             *shorten(scene, operations, scene.length[operations] - proposal.new_ns[is_replayed], with_latency=removed),
             *_without_launches(scene, work.call[operations[removed]], most_ns),
@@ -1468,6 +1533,7 @@ PROPOSALS: Final = (
     interpreter,
     graph_launch,
     waits,
+    default_stream,
     allocation,
     loading,
     workers,

@@ -14,11 +14,12 @@ from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.events.communication import called_by_rank
 from nightsight.events.compiled import needed_captures
+from nightsight.events.loops import is_of_library
 from nightsight.events.ranges import general_paths, nested_ranges
 from nightsight.events.timeline import Timeline
 from nightsight.events.unseen import pauses
 from nightsight.intervals import Flags, Floats, Ints, covered, union_of
-from nightsight.tables import positions
+from nightsight.tables import nearest, positions
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
@@ -123,6 +124,16 @@ class Scene:
         columns = (calls.thread, calls.process, self.gap_start, calls.start)
         cut = cut_at_ranges(self.timeline, *(column[replayed] for column in columns))
         return HostCode(replayed[cut.piece], cut.start, cut.length, self._path_of_row[cut.row])
+
+    @cached_property
+    def program_path(self) -> Ints:
+        """For each of `paths`: itself, or that of the nearest range around it if its innermost range is a library's."""
+        ranges = nested_ranges(self.timeline.profile)
+        is_foreign = is_of_library(ranges)
+        around = nearest(ranges["parent"].to_numpy(), is_foreign)
+        own = np.arange(len(self.paths))
+        own[self._path_of_row[:-1][is_foreign]] = self._path_of_row[around[is_foreign]]
+        return own
 
     def per_step(self, times: Ints | Floats, calling: Ints) -> float:
         """Return the sum of the times of these calls per step, of the process with the largest sum.
