@@ -164,16 +164,14 @@ def _needed_collectives(tables: Tables) -> Iterator[Weighted]:
         return
     most = calls.iloc[int(transfer_ns.to_numpy().argmax())]
     step = next((step_of(row) for row in tables.rows(REPLAY, *REPLAY_COLUMNS).to_dict("records")), None)
-    size = (
-        f" for {format_value(int(most['message_bytes']), 'message_bytes')}" if pd.notna(most["message_bytes"]) else ""
-    )
+    size = f" for {in_text(int(most['message_bytes']), 'message_bytes')}" if pd.notna(most["message_bytes"]) else ""
     finding = _finding(
         NEEDED_COLLECTIVES,
         COLLECTIVES,
-        share=format_value(float(share), "share_pct"),
+        share=in_text(float(share), "share_pct"),
         cases=f"{calls['calls'][transfer_ns > 0].sum():,.0f}",
         per=step.per if step else "in all",
-        each=format_value(float(most["transfer_ns"]), "transfer_ns"),
+        each=in_text(float(most["transfer_ns"]), "transfer_ns"),
         size=size,
     )
     yield finding, float(share) / 3
@@ -335,7 +333,7 @@ def _waiting_requests(tables: Tables) -> Iterator[Weighted]:
 def _cache_evidence(tables: Tables) -> tuple[str, ...]:
     """Return how full the KV cache was, by the log of the engine; nothing without one."""
     most = tables.rows(ENGINE_STEPS, "most_kv_cache_pct")["most_kv_cache_pct"].astype("float64").max()
-    return () if pd.isna(most) else (f"The KV cache was up to {format_value(most, 'most_kv_cache_pct')} full",)
+    return () if pd.isna(most) else (f"The KV cache was up to {in_text(most, 'most_kv_cache_pct')} full",)
 
 
 def _mask_of_samples(shapes: str) -> str:

@@ -13,7 +13,7 @@ from nightsight.events.engine import KINDS, cache_usage
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Floats
 from nightsight.results.serving import DECODE, DECODE_ROOFLINE
-from nightsight.units import counted, format_value
+from nightsight.units import counted, in_text
 
 _LOW: Final = 0.1
 _NS_PER_S: Final = 1e9
@@ -114,7 +114,7 @@ def _notes(steps: pd.DataFrame, *, has_token_bytes: bool) -> Iterator[str]:
     time, least, made = (float(steps[name].sum()) for name in ("time_ns", "least_ns", "made"))
     if time:
         generated, possible = (f"{made / total * _NS_PER_S:,.0f}" for total in (time, least))
-        share = format_value(100 * least / time, "share_pct")
+        share = in_text(100 * least / time, "share_pct")
         yield f"These steps generate {generated} tokens per second, {share} of the {possible} that their bytes allow."
     unknown = int(steps["kv_bytes"].isna().sum())
     if unknown:

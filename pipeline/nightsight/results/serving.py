@@ -159,7 +159,6 @@ DECODE_ROOFLINE: Final = Entry(
     header="Requests",
     named_by="batch",
     group=GPU,
-    short="decode roofline",
     bars=("roofline_pct",),
 )
 MEAN: Final = "mean"

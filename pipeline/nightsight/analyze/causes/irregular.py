@@ -15,7 +15,7 @@ from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.model.report import Finding
 from nightsight.system.parallel import memoize
 from nightsight.tables import positions
-from nightsight.units import format_value
+from nightsight.units import in_text
 
 # shorter host code is part of a step
 _LEAST_NS: Final = 500_000
@@ -108,11 +108,11 @@ def irregular_host_code(timeline: Timeline) -> Iterator[Finding]:
     share = length.sum() / max(window.length_ns * len(processes), 1)
     if share < _LEAST_SHARE:
         return
-    short, long = (format_value(float(each), "time_ns") for each in np.quantile(length, (_SHORTER, _LONGER)))
+    short, long = (in_text(float(each), "time_ns") for each in np.quantile(length, (_SHORTER, _LONGER)))
     yield Finding(
         "irregular_host_code",
         "info",
-        f"For {format_value(100 * share, 'share_pct')} of the window, the program may wait for requests",
+        f"For {in_text(100 * share, 'share_pct')} of the window, the program may wait for requests",
         f"Host code outside all ranges takes {short} to {long} before the same work ({len(length):,} times). Requests "
         "arrive like that; a step takes about the same time each time. The capture does not show what runs there, so "
         "no gain is predicted.",
