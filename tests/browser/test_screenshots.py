@@ -44,7 +44,9 @@ TEXTS: Final = """() => {
     range.selectNodeContents(node);
     for (const box of range.getClientRects()) {
       const isCut = scroll && (box.left < scroll.left || box.right > scroll.right - 16 || box.bottom > scroll.bottom);
-      if (!isCut && box.width) found.push([node.data.trim(), edges(box), edges(figure), !element.closest(":disabled")]);
+      const isBlank = element.closest("pre") && box.width < 9; // at the end of a line of code that is wrapped
+      if (isCut || isBlank || !box.width) continue;
+      found.push([node.data.trim(), edges(box), edges(figure), !element.closest(":disabled")]);
     }
   }
   return found;
