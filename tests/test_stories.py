@@ -15,7 +15,7 @@ from nightsight.analyze.needed_collectives import needed_at_once
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding, Profile
 from nightsight.tables import conform
-from nightsight.units import format_value
+from nightsight.units import in_text
 from nightsight.workflows.analysis import build_report
 from tests.planted.judge import diagnose
 from tests.program import Host, Kernel, Sync, Thread, captured, run_us, step_us, within
@@ -130,8 +130,8 @@ def test_batches_of_different_size_are_reported_and_other_differences_are_not() 
     # a product and five kernels of a quarter of its time, and the optimizer
     least, most = (2.25 * size + 100 for size in (min(LENGTHS), max(LENGTHS)))
     assert title == (
-        f"Batches differ in size from step to step: kernels take {format_value(1000 * least, 'time_ns')} to "
-        f"{format_value(1000 * most, 'time_ns')} per step"
+        f"Batches differ in size from step to step: kernels take {in_text(1000 * least, 'time_ns')} to "
+        f"{in_text(1000 * most, 'time_ns')} per step"
     )
     assert [name for name in STORIES if differences(name)] == ["uneven_lengths"]
 
@@ -147,9 +147,7 @@ def test_several_times_as_much_per_step_takes_as_long_as_predicted() -> None:
         per_item = 100 * (1 - after / 8 / before)
         words = re.search(r": with 8 times the work, each step would take (.*), (\d+) % less per item$", finding.title)
         assert words
-        assert (
-            words[1] == "as long" if before == after else words[1].startswith(format_value(1000 * after, "larger_ns"))
-        )
+        assert words[1] == "as long" if before == after else words[1].startswith(in_text(1000 * after, "larger_ns"))
         assert float(words[2]) == pytest.approx(per_item, abs=2)
         assert finding.evidence == ("Kernels with 95 % of the time have at most 4 blocks; the GPU has 132 SMs",)
     expected = ["small_steps", "small_steps_with_host_code"]
