@@ -93,7 +93,7 @@ def test_no_rule_of_ncu_misleads(recorded: Recorded, name: str) -> None:
 def test_replays_alone_get_findings_too(recorded: Recorded) -> None:
     (advice,) = advised(Timeline(only_ncu(recorded, "fp32")))
     assert (advice.rule, advice.gain_ns, advice.source) == ("tensor_cores", None, "ncu_limits")
-    assert advice.evidence[0].startswith("gemm f32 tn 256x64x8: 76 % of the FP32 roof, tensor pipe idle; 2.707 ms, ")
+    assert advice.evidence[0].startswith("gemm f32 tn 256x64x8: 76 % of the FP32 roof, tensor pipe idle; 2.71 ms, ")
     assert len(advice.evidence) == 3
     for name, peak in (("unfused", "85 to 90 % of DRAM"), ("healthy", "94 % of the tensor pipe")):
         (note,) = advised(Timeline(only_ncu(recorded, name)))

@@ -439,7 +439,13 @@ def test_a_step_ends_with_the_last_of_optimizers_that_follow_one_another_at_once
     ends = [[0, 7, 100 * n + late, 100 * n + late, 100 * n + late - 19] for n in range(5) for late in (20, 40)]
     began(tmp_path, "1", ends, ("step (ends with Adam.step)",))
     (row,) = summarize_ranges(tmp_path).to_dict("records")
-    assert row == {"path": "step (ends with Adam.step)", "instances": 5, "med_ns": 100.0, "on_gpu": True}
+    assert row == {
+        "path": "step (ends with Adam.step)",
+        "instances": 5,
+        "med_ns": 100.0,
+        "on_gpu": True,
+        "host_ns": None,
+    }
     # other calls are left as they are
     began(tmp_path, "1", ends, ("Net",))
     assert summarize_ranges(tmp_path)["instances"].tolist() == [10]

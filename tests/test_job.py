@@ -379,7 +379,7 @@ def test_a_rank_that_comes_late_once_is_named() -> None:
     work = [[1_000_000] * STEPS for _ in range(4)]
     work[2][3] = 5_000_000_000
     (finding,) = (finding for finding in report(world(work)).findings if finding.rule == "late_rank")
-    assert finding.title == "Rank 2 arrived late once, and all others waited: 4.999 s"
+    assert finding.title == "Rank 2 arrived late once, and all others waited: 5.00 s"
     assert finding.gain_pct is None
     work[2][3] = 500_000_000
     assert "late_rank" not in {finding.rule for finding in report(world(work)).findings}

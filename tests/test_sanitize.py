@@ -107,7 +107,10 @@ def test_exports_of_all_generations_keep_their_report(generation: str, tmp_path:
 def test_the_figures_beside_a_capture_go_along(capture_file: Callable[[str], Path], tmp_path: Path) -> None:
     source = tmp_path / "train.sqlite"
     shutil.copy(capture_file("train"), source)
-    rows = [{"path": path, "instances": 5, "med_ns": 1e6, "on_gpu": True} for path in ("step", f"load {HOME}/a.bin")]
+    rows = [
+        {"path": path, "instances": 5, "med_ns": 1e6, "on_gpu": True, "host_ns": 10**5}
+        for path in ("step", f"load {HOME}/a.bin")
+    ]
     columns = {name: [row[name] for row in rows] for name in TABLES["timed_ranges"]}
     unprofiled_file(source).write_text(to_text({"timed_ranges": conform("timed_ranges", pd.DataFrame(columns))}))
     extra = unprofiled_file(cleaned(source))

@@ -270,7 +270,8 @@ def test_what_cannot_be_bundled_is_refused(tmp_path: Path, texts: dict[str, str]
 def test_a_wheel_has_what_the_page_is_made_of_and_not_the_tools_that_check_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    of_page = {file.name for file in (ROOT / "templates").iterdir() if file.suffix == ".html" or file.is_dir()}
+    files = (ROOT / "templates").iterdir()
+    of_page = {file.name for file in files if file.suffix in (".html", ".svg") or file.is_dir()}
     assert {Path(path).name for path in included if path != "workloads"} == of_page - {
         "node_modules",
         "__pycache__",

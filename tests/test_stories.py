@@ -15,7 +15,7 @@ from nightsight.analyze.needed_collectives import needed_at_once
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Finding, Profile
 from nightsight.tables import conform
-from nightsight.units import in_text
+from nightsight.units import format_value, in_text
 from nightsight.workflows.analysis import build_report
 from tests.planted.judge import diagnose
 from tests.program import Host, Kernel, Sync, Thread, captured, run_us, step_us, within
@@ -130,8 +130,8 @@ def test_batches_of_different_size_are_reported_and_other_differences_are_not() 
     # a product and five kernels of a quarter of its time, and the optimizer
     least, most = (2.25 * size + 100 for size in (min(LENGTHS), max(LENGTHS)))
     assert title == (
-        f"Batches differ in size from step to step: kernels take {in_text(1000 * least, 'time_ns')} to "
-        f"{in_text(1000 * most, 'time_ns')} per step"
+        f"Batches differ in size from step to step: kernels take {format_value(1000 * least, 'time_ns')} to "
+        f"{format_value(1000 * most, 'time_ns')} per step"
     )
     assert [name for name in STORIES if differences(name)] == ["uneven_lengths"]
 

@@ -130,7 +130,12 @@ def _sum_kernels(timeline: Timeline, kernels: pd.DataFrame) -> pd.DataFrame:
     """Return one row per collective, size and communicator; members: the number of devices on which it is known."""
     kernels = kernels.rename(columns={"bytes": "message_bytes"})
     kernels["ns"] = kernels["end_ns"] - kernels["start_ns"]
-    kernels["needed"] = kernels["exposed"].where(kernels["operation"].isin(needed_at_once(timeline)), 0)
+    needed = (
+        kernels["operation"].isin(needed_at_once(timeline))
+        if "operation" in kernels
+        else np.zeros(len(kernels), dtype=bool)
+    )
+    kernels["needed"] = kernels["exposed"].where(needed, 0)
     # the sizes of an all-to-all may differ between ranks, but it is still one collective
     matched = kernels[kernels["collective"] >= 0]
     of_collective = aggregate(

@@ -36,13 +36,17 @@ _SAME_SIZE: Final = 0.75
 def needed_at_once(timeline: Timeline) -> Ints:
     """Return the all-reduces of the window, as positions in Timeline.operations, whose result the next kernel needs."""
     calls, operations, window = communication(timeline), timeline.operations, timeline.window
+    if "operation" not in calls:
+        # of a large job, collectives are kept without their operations
+        return np.empty(0, dtype=np.int64)
     calls = calls[(calls["name"] == _ALL_REDUCE) & (calls["group_size"].fillna(2) > 1)]
     calls = calls[(calls["start_ns"] >= window.start_ns) & (calls["end_ns"] <= window.end_ns)]
     steps = max(len(window.repetitions), 1)
     computes = operations.of("kernels") & ~communicating(timeline)
     launch_ns = operations.start.copy()
     has_call = operations.call >= 0
-    launch_ns[has_call] = timeline.call_times[0][operations.call[has_call]]
+    if has_call.any():
+        launch_ns[has_call] = timeline.call_times[0][operations.call[has_call]]
     parts = [np.empty(0, dtype=np.int64)]
     for device, rows in positions(calls["device"].to_numpy()).items():
         of_device = calls.iloc[rows]
