@@ -262,7 +262,9 @@ def test_the_time_in_calls_and_ranges_is_noted_for_those_that_are(hook: Any, tmp
         times.end()
     took = {times.began[place][0]: ns for place, ns in times.took_ns.items()}
     assert took.keys() == {"epoch", "Net", "step (ends with Adam.step)"}
-    assert took["epoch"] >= took["Net"] + took["step (ends with Adam.step)"] >= 2_000_000
+    # of different epochs: calls in those that repeat are not noted
+    assert min(took["Net"], took["step (ends with Adam.step)"]) >= 1_000_000
+    assert took["epoch"] >= 2_000_000
     assert len(times.took_ns) == len(times.began)
 
 
