@@ -403,12 +403,12 @@ PLANTED = [
         [(within("load", *(pageable("H", 1000),) * 20), Kernel(100))],
         [(pageable("H", 20_000), Kernel(100))],
     ),
-    # three of ten pieces of communication run while the next kernel does
+    # after a forward pass, three of ten pieces of communication run while the next kernel does
     (
         "exposed_communication",
         "",
-        ranks(*[ROUND * 10] * 2),
-        ranks(*[(*HIDDEN * 3, *ROUND * 7)] * 2),
+        ranks(*[(Kernel(1500), *ROUND * 10)] * 2),
+        ranks(*[(Kernel(1500), *HIDDEN * 3, *ROUND * 7)] * 2),
     ),
     ("repeated_reduction", "", passes(4, of_each=True), passes(4, of_each=False)),
     (

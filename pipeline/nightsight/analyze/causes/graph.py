@@ -657,14 +657,24 @@ def _stream_waits(timeline: Timeline, calls: CallNodes, work: OperationNodes) ->
             call = callers[of_process[of_stream]]
             last = np.searchsorted(launch_ns, calls.start[call]) - 1
             waits_for[call] = np.where(last >= 0, np.append(operations, -1)[last], _NO_WORK)
-    # branches and conditional bodies of a graph run on other streams: its operation that ends last
-    by_launch = np.lexsort((work.end, work.call))
-    ends_last = np.append(by_launch, -1)[np.searchsorted(work.call[by_launch], work.call, side="right") - 1]
-    of_graph = np.where(work.call[waits_for] >= 0, ends_last[waits_for], waits_for)
-    waits_for = np.where((waits_for >= 0) & (work.end[of_graph] <= calls.end), of_graph, waits_for)
+    waiting = np.flatnonzero(waits_for >= 0)
+    last = _last_of_launch(work, waits_for[waiting])
+    waits_for[waiting] = np.where(work.end[last] <= calls.end[waiting], last, waits_for[waiting])
     # a call does not wait for an operation that outlasts it
-    waits_for[(waits_for >= 0) & (work.end[np.maximum(waits_for, 0)] > calls.end)] = -1
+    waits_for[waiting[work.end[waits_for[waiting]] > calls.end[waiting]]] = -1
     return waits_for
+
+
+def _last_of_launch(work: OperationNodes, operations: Ints) -> Ints:
+    """Return for each operation the one of its launch that ends last.
+
+    Branches and conditional bodies of a graph run on other streams than its first kernel.
+    """
+    launch = work.call[operations]
+    rows = np.flatnonzero((work.call >= 0) & np.isin(work.call, launch))
+    rows = rows[np.lexsort((work.end[rows], work.call[rows]))]
+    place = np.searchsorted(work.call[rows], launch, side="right") - 1
+    return np.where(launch >= 0, np.append(rows, -1)[place], operations)
 
 
 @of_capture

@@ -77,18 +77,17 @@ def _timed_without_profiler(scene: Scene) -> pd.DataFrame:
     """Return by name how long the CPU is in a range or call without the profiler, and how many there are per step."""
     table = scene.timeline.profile.recorded("timed_ranges")
     step, _ = timed_step(table, scene.timeline.window.family)
+    if not step:
+        return table[:0]
+    steps = int(table.loc[table["path"] == step, "instances"].max())
     table = table[table["host_ns"].notna()]
     paths = table["path"].astype("str")
-    if not step or not len(table):
-        return table[:0]
     begin, end = ENDS_WITH.split("{}")
     ends_step = paths.str.startswith(begin)
     names = paths.str.rsplit(" / ", n=1).str[-1]
     names = names.where(~ends_step, _OPTIMIZER + paths.str.removeprefix(begin).str.removesuffix(end))
-    steps = scene.timeline.profile.recorded("timed_ranges").set_index("path")["instances"][step]
-    timed = pd.DataFrame(
-        {"host_ns": table["host_ns"].astype("float64"), "per_step": table["instances"] / steps}
-    ).set_index(names)
+    columns = {"host_ns": table["host_ns"].astype("float64"), "per_step": table["instances"] / steps}
+    timed = pd.DataFrame(columns).set_index(names)
     return timed[~timed.index.duplicated(keep=False)]
 
 

@@ -746,9 +746,8 @@ def request_waits(scene: Scene) -> Ints:
 @memoize
 def _after_idling(scene: Scene) -> Ints:
     """Return the calls before which the thread waits for requests, or may do so."""
-    # a stretch has too few cases
-    irregular = [irregular_calls(timeline) for timeline in (scene.timeline, scene.timeline.origin)]
-    is_irregular = np.isin(scene.graph.calls.row[scene.in_calls], np.concatenate(irregular))
+    # of the whole window: a stretch has too few cases
+    is_irregular = np.isin(scene.graph.calls.row[scene.in_calls], irregular_calls(scene.timeline.origin))
     return np.union1d(request_waits(scene), scene.in_calls[is_irregular])
 
 

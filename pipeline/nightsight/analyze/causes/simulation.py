@@ -163,16 +163,8 @@ def simulate(timeline: Timeline) -> Simulation:
     share = timeline.window.length_ns / max(repetitions, 1) / max(scene.timeline.window.length_ns, 1)
     share = 1.0 if model.steps else share
     fixes, timed_step_ns = remedies(scene), timed_ns(timeline.profile, scene.timeline.window)
-    factor, faster_by, host, is_fitted = 1.0, 0.0, host_ranges(scene), False
-    if host:
-        factor, faster_by = _fit_host(scene, partial(host.lengths, model), host.timed_ns, factor, faster_by)
-        step_ns = share * _step_lengths(model, [speed_up_host(model, _without_profiler(scene, factor), faster_by)])[0]
-        # a step that the host hardly delays does not show its speed better than these ranges
-        is_fitted = abs(step_ns - timed_step_ns) <= _AS_TIMED * timed_step_ns
-    if timed_step_ns > 0 and not is_fitted:
-        factor, faster_by = _fit_host(
-            scene, lambda lags: share * _step_lengths(model, lags), timed_step_ns, factor, faster_by
-        )
+    host = host_ranges(scene)
+    factor, faster_by = _host_speed(scene, host, lambda lags: share * _step_lengths(model, lags), timed_step_ns)
     base_lag = speed_up_host(model, _without_profiler(scene, factor), faster_by)
     larger = larger_steps(scene)
     edits = [larger.edit if larger else (), *(remedy.edit for remedy in fixes)]
@@ -281,6 +273,24 @@ def _scale(gain: Gain, factor: float) -> Gain:
     remedy = replace(gain.remedy, cases=factor * gain.remedy.cases, time_ns=factor * gain.remedy.time_ns)
     times = {name: factor * getattr(gain, name) for name in ("gain_ns", "counted_ns", "after_ns")}
     return replace(gain, remedy=remedy, **times)
+
+
+def _host_speed(
+    scene: Scene, host: HostRanges | None, step_lengths: Callable[[list[Floats]], Floats], timed_ns: float
+) -> tuple[float, float]:
+    """Return the factor of the overhead, and the share by which the host is faster without the profiler.
+
+    step_lengths: returns the length of a step for each of several lags. timed_ns: that without the profiler, NaN if it
+    was not timed.
+    """
+    factor, faster_by = 1.0, 0.0
+    if host:
+        factor, faster_by = _fit_host(scene, partial(host.lengths, scene.model), host.timed_ns, factor, faster_by)
+        (step_ns,) = step_lengths([speed_up_host(scene.model, _without_profiler(scene, factor), faster_by)])
+        # a step that the host hardly delays does not show its speed better than these ranges
+        if abs(step_ns - timed_ns) <= _AS_TIMED * timed_ns:
+            return factor, faster_by
+    return _fit_host(scene, step_lengths, timed_ns, factor, faster_by) if timed_ns > 0 else (factor, faster_by)
 
 
 def _fit_host(
