@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.causes.cost import fit_factor, fit_host_speed, timed_ns
-from nightsight.analyze.causes.simulation import ANALYSES, Simulation, profiler_cost, simulate, what_if
+from nightsight.analyze.causes.simulation import ANALYSES, Simulation, fix_ladder, profiler_cost, simulate, what_if
 from nightsight.events.timeline import Timeline, busy_spans
 from nightsight.events.window import chosen_window
 from nightsight.model.report import TORCH_PROFILER, Profile, Report
@@ -267,14 +267,25 @@ def test_where_the_gpu_limits_no_cost_is_made_up() -> None:
     for true_ns in (39_000.0, 40_000.0, 42_000.0):
         result = found(known(GPU_BOUND, timed_ranges=[timed(true_ns)]))
         assert result.factor == 1
-        assert result.unprofiled_ns == pytest.approx(40_000, rel=0.01)
+        assert result.explained_ns == pytest.approx(40_000, rel=0.01)
+        assert result.unprofiled_ns == pytest.approx(true_ns)
 
 
-def test_a_time_that_no_cost_explains_is_reported() -> None:
-    profile = known(LAUNCH_BOUND, timed_ranges=[timed(60_000.0)])
+@pytest.mark.parametrize("true_ns", [60_000.0, 90_000.0])
+def test_times_are_scaled_to_one_that_no_cost_explains_if_it_can_be_of_the_same_step(true_ns: float) -> None:
+    profile = known(LAUNCH_BOUND, timed_ranges=[timed(true_ns)])
     result, notes = found(profile), profiler_cost(Timeline(profile)).notes
-    assert (result.factor, result.unprofiled_ns) == (0.0, result.replayed_ns)
+    assert (result.factor, result.explained_ns) == (0.0, result.replayed_ns)
     assert "Neither the overhead nor the speed of the host explains" in notes[-1]
+    scale = true_ns / result.replayed_ns if true_ns < 2 * result.replayed_ns else 1.0
+    assert result.unprofiled_ns == pytest.approx(scale * result.replayed_ns)
+    exact = found(known(LAUNCH_BOUND, timed_ranges=[timed(result.replayed_ns)]))
+    shares = [[gain.gain_ns / each.unprofiled_ns for gain in each.gains] for each in (result, exact)]
+    assert shares[0] == pytest.approx(shares[1])
+    assert sum(fix_ladder(Timeline(profile)).frame.query("order == 0")["time_ns"]) == pytest.approx(
+        result.unprofiled_ns
+    )
+    assert ("scaled to that run" in notes[-1]) == (scale != 1)
 
 
 def test_the_timed_range_is_the_one_that_repeats() -> None:
@@ -333,7 +344,7 @@ def test_without_the_profiler_a_step_is_no_longer_and_no_shorter_than_the_work_o
         spans = busy_spans(timeline)
         busy = sum(int((here[1] - here[0]).sum()) for here in spans.values()) / 4
         if result.model.steps >= 3 and result.is_trusted:
-            assert result.unprofiled_ns >= 0.99 * busy
+            assert result.explained_ns >= 0.99 * busy
             assert result.predicted_ns >= 0.99 * busy
 
 

@@ -58,6 +58,8 @@ _MOST_IN_SEQUENCE: Final = 4
 _LEAST_IDLE: Final = 0.05
 _LEAST_TEMPORARY: Final = 0.02
 _AS_TIMED: Final = 0.02
+# a time that differs by this factor from what explains it is that of something else than the step of the capture
+_MOST_UNLIKE: Final = 2.0
 # more launches between two waits are ahead of the GPU before the next one (stored: 10 to 40)
 _LAUNCHES_PER_WAIT: Final = 20
 # share of launches without an operation, and of operations without a call or before it: more means too much is missing
@@ -100,12 +102,13 @@ class Simulation:
     A step is one of the repetitions, or the window if there are none. If the model has no whole repetitions, a stretch
     represents them: a step takes its share of the time. predicted_ns: without the profiler, from its usual overhead.
     timed_ns: in a run without it, NaN if there was none. unprofiled_ns: the base of the gains, with the usual overhead
-    scaled by `factor` to match `timed_ns`, and the host faster by a share of its time. costs: the rows of
-    `profiler_cost`. obstacle: why the capture cannot be replayed, "" if it can. idle_share: of the replayed time, in
-    which a server waits for requests. host: ranges that show the speed of the host, if they were timed. larger: steps
-    with several times the work, if the GPU has room for them, and how long one takes (`larger_ns`). temporary_ns: the
-    temporary costs of a step, which `predicted_ns` and the gains exclude. replays: a step without the profiler, then
-    after each fix of the best sequence.
+    scaled by `factor` to match `timed_ns`, and the host faster by a share of its time; scaled as a whole if neither
+    explains it. explained_ns: the base before that. costs: the rows of `profiler_cost`. obstacle: why the capture
+    cannot be replayed, "" if it can. idle_share: of the replayed time, in which a server waits for requests. host:
+    ranges that show the speed of the host, if they were timed. larger: steps with several times the work, if the GPU
+    has room for them, and how long one takes (`larger_ns`). temporary_ns: the temporary costs of a step, which
+    `predicted_ns` and the gains exclude. replays: a step without the profiler, then after each fix of the best
+    sequence.
     """
 
     model: Model
@@ -115,6 +118,7 @@ class Simulation:
     predicted_ns: float
     timed_ns: float
     unprofiled_ns: float
+    explained_ns: float
     factor: float
     call_cost_ns: float
     is_calibrated: bool
@@ -156,13 +160,13 @@ def simulate(timeline: Timeline) -> Simulation:
     model, cost = scene.model, scene.cost
     if not len(model.first):
         overhead = (1.0, 0.0, cost.is_calibrated, _cost_table(scene, 1.0))
-        return Simulation(model, 0, 0.0, 0.0, 0.0, np.nan, 0.0, *overhead, ())
+        return Simulation(model, 0, 0.0, 0.0, 0.0, np.nan, 0.0, 0.0, *overhead, ())
     repetitions = len(timeline.window.repetitions)
     repetitions *= repetitions >= FEWEST
     # a step as a share of the replayed stretch
     share = timeline.window.length_ns / max(repetitions, 1) / max(scene.timeline.window.length_ns, 1)
     share = 1.0 if model.steps else share
-    fixes, timed_step_ns = remedies(scene), timed_ns(timeline.profile, scene.timeline.window)
+    fixes, timed_step_ns = remedies(scene), timed_ns(timeline.profile, timeline.window)
     host = host_ranges(scene)
     factor, faster_by = _host_speed(scene, host, lambda lags: share * _step_lengths(model, lags), timed_step_ns)
     base_lag = speed_up_host(model, _without_profiler(scene, factor), faster_by)
@@ -188,14 +192,17 @@ def simulate(timeline: Timeline) -> Simulation:
     worthwhile = _drop_joint_remedies(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * base_ns))
     placed, replays = _best_sequence(scene, base, worthwhile)
     sequence = (_add_obstacles(scene, _add_function(scene, gain)) for gain in placed)
-    replays = tuple(replace(each, length_ns=share * each.length_ns) for each in replays)
-    scaled = tuple(_scale(gain, share) for gain in _share_obstacles(list(sequence)))
+    # what neither explains, such as copies at another speed, is spread evenly
+    of_timed = share * base_ns / timed_step_ns
+    base_share = share / of_timed if 1 / _MOST_UNLIKE < of_timed < _MOST_UNLIKE else share
+    scaled = tuple(_scale(gain, base_share) for gain in _share_obstacles(list(sequence)))
     overhead = (factor, factor * cost.launch_ns, cost.is_calibrated, _cost_table(scene, factor))
-    measured_ns, replayed_ns, predicted_ns, base_ns = (
-        share * length for length in (measured_ns, replayed_ns, predicted_ns, base_ns)
+    replays = tuple(replace(each, length_ns=base_share * each.length_ns) for each in replays)
+    measured_ns, replayed_ns, predicted_ns, lasting_ns = (
+        share * length for length in (measured_ns, replayed_ns, predicted_ns, lasting_ns)
     )
-    times = (measured_ns, replayed_ns, predicted_ns, timed_step_ns, base_ns)
-    size = (larger, share * larger_ns, share * max(replayed_ns - lasting_ns, 0.0))
+    times = (measured_ns, replayed_ns, predicted_ns, timed_step_ns, base_share * base_ns, share * base_ns)
+    size = (larger, base_share * larger_ns, max(replayed_ns - lasting_ns, 0.0))
     return Simulation(
         model, repetitions, *times, *overhead, scaled, _obstacle(scene), faster_by, idle_share, host, *size, replays
     )
@@ -568,15 +575,18 @@ def _profiler_notes(simulation: Simulation) -> Iterator[str]:
             f"Ranges in which no thread waits show the speed of the host: that run took {abs(change_pct):.0f} % "
             f"{'less' if change_pct < 0 else 'more'} time in them than the capture."
         )
-    if abs(simulation.unprofiled_ns - simulation.timed_ns) <= _AS_TIMED * simulation.timed_ns:
+    if abs(simulation.explained_ns - simulation.timed_ns) <= _AS_TIMED * simulation.timed_ns:
         if simulation.factor != 1:
             yield f"For the gains, this overhead is scaled by {simulation.factor:.2g} to match that run."
         if simulation.faster_by:
             yield f"For the gains, host code is {100 * simulation.faster_by:.0f} % shorter, to match that run."
     else:
+        explained = format_value(simulation.explained_ns, "explained_ns")
+        is_scaled = simulation.unprofiled_ns != simulation.explained_ns
+        then = "All times after a fix are scaled to that run" if is_scaled else f"Gains refer to {explained}"
         yield (
-            "Neither the overhead nor the speed of the host explains the time of that run. Gains refer to "
-            f"{format_value(simulation.unprofiled_ns, 'unprofiled_ns')}."
+            "Neither the overhead nor the speed of the host explains the time of that run: they give "
+            f"{explained}. {then}."
         )
 
 
