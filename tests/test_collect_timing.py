@@ -2,11 +2,13 @@
 
 import importlib.util
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from nightsight.analyze.causes.cost import timed_ns
 from nightsight.captures import unprofiled_file
 from nightsight.collect.timing import of_benchmark, summarize_ranges, time_ranges
 from nightsight.collect.workloads import Program, Request
+from nightsight.events.loops import timed_step
 from nightsight.events.window import chosen_window
 from nightsight.model.report import Benchmark, Profile
 from nightsight.runs.unprofiled import from_text, to_text, with_unprofiled
@@ -378,7 +381,10 @@ for i in range(mine.STEPS):
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        ("print('no ranges')", "No range, step of an optimizer, or call of a PyTorch model repeats often enough"),
+        (
+            "print('no ranges')",
+            "No range, step of an optimizer, call of a PyTorch model or loop of the program repeats often enough",
+        ),
         ("import nvtx\nwith nvtx.annotate('once'): pass", "repeats often enough"),
         ("raise SystemExit(3)", "In a run without the profiler, train ended with exit status 3"),
     ],
@@ -396,6 +402,29 @@ def test_what_was_not_timed_is_a_finding(
     (finding,) = timed.findings
     assert (finding.severity, finding.rule) == ("warning" if is_asked else "info", "steps_not_timed")
     assert reason in finding.detail
+
+
+@pytest.mark.parametrize("has_names", [True, False])
+def test_loops_are_timed_if_steps_have_no_names(script: Script, request_: Request, *, has_names: bool) -> None:
+    code = "import os; raise SystemExit(4 if os.environ.get('NIGHTSIGHT_LOOPS') else 3)"
+    program = Program("train", "script", (sys.executable, str(script(code))))
+    (finding,) = time_ranges(program, request_, has_names=has_names).findings
+    assert f"ended with exit status {3 if has_names else 4}" in finding.detail
+
+
+def test_a_loop_that_costs_too_much_has_no_times_of_the_start_only(
+    hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook, "_SPARING_LOOPS", 0.0)
+    monkeypatch.setattr(hook, "_FEW", 10)
+    times = hook.Times(str(tmp_path))
+    for _ in range(8):
+        times.iteration("loop bcd")
+    for _ in range(6):
+        times.iteration("loop fgh")
+    assert times.left_out == {"loop bcd"}
+    times.save()
+    assert summarize_ranges(tmp_path)["path"].tolist() == ["loop fgh"]
 
 
 def test_a_program_that_takes_too_long_is_stopped(script: Script, request_: Request) -> None:
@@ -470,6 +499,66 @@ def test_the_window_of_a_capture_finds_the_time_of_its_steps(name: str, style: s
     window = chosen_window(profile)
     assert window.family == path.rpartition(" / ")[2]
     assert timed_ns(profile, window) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("loops", "step_ns"),
+    [
+        # the longest that is not longer than a repetition: the one that contains all of it
+        ([("bcd", 33, 0.7), ("fgh", 33, 0.95), ("jkl", 4, 7.0)], 0.95),
+        # not one inside of a repetition, nor a few iterations of another part of the program
+        ([("bcd", 90, 0.95), ("fgh", 20, 1.05), ("jkl", 33, 0.2), ("lmn", 6, 1.08)], 1.05),
+        ([("bcd", 90, 0.95), ("jkl", 33, 0.2), ("lmn", 33, 1.2), ("npq", 6, 0.9)], math.nan),
+        ([], math.nan),
+    ],
+)
+def test_iterations_of_a_loop_are_the_repetitions_of_launches(
+    loops: list[tuple[str, int, float]], step_ns: float
+) -> None:
+    drawn = draw(f"cpu   {'LL..' * 30}\ns7    {'.aa.' * 30}")
+    window = chosen_window(drawn)
+    assert window.family.startswith("the same")
+    ns = window.length_ns / len(window.repetitions)
+    rows = [(f"loop {name}", count, length * ns, False, None) for name, count, length in loops]
+    table = pd.DataFrame(rows, columns=["path", "instances", "med_ns", "on_gpu", "host_ns"])
+    profile = replace(drawn, tables={**drawn.tables, "timed_ranges": conform("timed_ranges", table)})
+    assert timed_ns(profile, window) == pytest.approx(step_ns * ns, nan_ok=True)
+
+
+def test_loops_are_not_steps_where_there_are_names() -> None:
+    rows = [("loop bcd", 100, 9.0, False, None), ("Net", 10, 2.0, True, None)]
+    table = pd.DataFrame(rows, columns=["path", "instances", "med_ns", "on_gpu", "host_ns"])
+    assert timed_step(table, "") == ("Net", 2.0)
+    path, step_ns = timed_step(table[:1], "")
+    assert (path, math.isnan(step_ns)) == ("", True)
+    assert timed_step(table, "loop bcd") == ("loop bcd", 9.0)
+
+
+def test_iterations_in_repeated_calls_and_before_cuda_are_not_noted(
+    hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, cuda = hook.Times(str(tmp_path)), SimpleNamespace(is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+    assert times.iteration("loop bcd")
+    monkeypatch.setattr(cuda, "is_initialized", lambda: True)
+    for _ in range(4):
+        assert times.iteration("loop bcd")
+        times.enter("Net")
+        assert times.iteration("loop fgh")
+        times.leave()
+    # the first calls may contain the loop of the steps
+    assert noted(times).count("loop bcd") == 4
+    assert noted(times).count("loop fgh") == 2
+
+
+def test_iterations_that_cost_too_much_are_noted_only_at_first(
+    hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook, "_SPARING_LOOPS", 0.0)
+    monkeypatch.setattr(hook, "_FEW", 10)
+    times = hook.Times(str(tmp_path))
+    goes_on = [times.iteration("loop bcd") for _ in range(20)]
+    assert goes_on == [True] * 10 + [False] * 10
 
 
 @pytest.mark.parametrize(

@@ -193,13 +193,24 @@ def test_a_program_that_takes_long_ends_after_some_steps(
         {"plan": replace(PLAN, program=Program("bench", "command", ("/bin/true",)))},
         {"plan": replace(PLAN, program=Program("mlp", "workload", (sys.executable, "mlp")))},
         {"request": Request(part=Span(1.0))},
-        {"profiled": UNNAMED},
+        {"profiled": draw("cpu   LL..\ns7    .aa.")},
     ],
 )
 def test_what_may_do_harm_or_shows_no_steps_is_timed_only_if_asked_for(given: dict[str, Any]) -> None:
     assert timing(**given) is None
     request = replace(given.pop("request", Request()), time_steps=True)
     assert timing(**given, request=request) == (3590, 0)
+
+
+@pytest.mark.parametrize(
+    ("family", "has_names"),
+    [("s", True), ("step (ends with AdamW.step)", True), ("the same 2 launches", False), ("jit_step", False)],
+)
+def test_loops_are_timed_where_the_repetitions_have_no_names_outside_the_profiler(
+    family: str, *, has_names: bool
+) -> None:
+    assert timing(profiled=UNNAMED) == timing(profiled=NAMED)
+    assert profile._has_names(NAMED, family) is has_names
 
 
 def test_a_rank_of_a_job_is_timed_only_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

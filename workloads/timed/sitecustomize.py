@@ -5,6 +5,7 @@ Environment variables choose what it does. $NIGHTSIGHT_NAMES: PyTorch's modules 
 $NIGHTSIGHT_PROOF: the results of the program are recorded, and the switches in $NIGHTSIGHT_SWITCHES are on, or, with
 $NIGHTSIGHT_SEARCH, only count their possible changes; the functions in $NIGHTSIGHT_FUNCTIONS are timed and recorded
 (`injected/functions.py`). $NIGHTSIGHT_LIMIT: the program ends after some steps or seconds.
+$NIGHTSIGHT_LOOPS: iterations of its loops count as possible steps (`injected/loops.py`).
 
 Times are recorded in a run without a profiler, by the same names: at the beginning of NVTX ranges, of outermost
 modules, of backward passes and data loaders, and at the end of optimizer steps; and how long the CPU was in each. Each
@@ -32,6 +33,8 @@ from typing import Any, Callable, Collection  # noqa: UP035 (Python 3.8)
 
 # the share of the time that ranges of modules, and timing their calls, may cost
 _SPARING = 0.02
+# the same for iterations of loops: steps of a program without calls of a model can be as short as 0.1 ms
+_SPARING_LOOPS = 0.05
 # the calls that are recorded before their cost is known; the times that are kept, at most half of them for calls
 _FEW = 100
 _MOST = 50_000
@@ -44,6 +47,7 @@ _TIMED = 5
 _LATER = 10
 _OPTIMIZER = "Optimizer.step#"
 _STEP = "step (ends with "
+_LOOP = "loop "
 
 
 class Times:
@@ -141,18 +145,29 @@ class Times:
             else:
                 place = self.note(name)
                 since_ns = time.perf_counter_ns()
-                self._afford(family, now, since_ns - now)
+                self._afford(family, now, since_ns - now, _SPARING)
         open_calls.append((name, is_repeated, place, since_ns))
 
-    def _afford(self, family: str, now: int, spent_ns: int) -> None:
-        """Exclude the most frequent calls once calls cost too much: they are unlikely to be steps."""
+    def _afford(self, family: str, now: int, spent_ns: int, share: float) -> None:
+        """Exclude the most frequent calls once calls cost more than a share: they are unlikely to be steps."""
         self.calls[family] += 1
         self.since_ns, self.spent_ns = self.since_ns or now, self.spent_ns + spent_ns
-        if sum(self.calls.values()) >= _FEW and self.spent_ns > _SPARING * (now - self.since_ns):
+        if sum(self.calls.values()) >= _FEW and self.spent_ns > share * (now - self.since_ns):
             ((most, _),) = self.calls.most_common(1)
             self.left_out.add(most)
             self.calls.clear()
             self.since_ns, self.spent_ns = now, 0
+
+    def iteration(self, name: str) -> bool:
+        """Record that an iteration of a loop ends; return whether those after it are wanted, too."""
+        if any(open_ and open_[-1][1] for open_ in (self.entered, self.stack)) or _is_before_cuda():
+            return True
+        if name in self.left_out or len(self.began) > _MOST // 2:
+            return False
+        now = time.perf_counter_ns()
+        self.note(name)
+        self._afford(name, now, time.perf_counter_ns() - now, _SPARING_LOOPS)
+        return True
 
     def leave(self, _: object = None) -> None:
         """Record that the innermost call ends; the call of an outermost optimizer ends a step."""
@@ -181,6 +196,9 @@ class Times:
                     zip(self.began, on_gpu)  # noqa: B905 (Python 3.8)
                 )
             ]
+            # loops that were left out have times of the start only
+            kept = [not (path.startswith(_LOOP) and path in self.left_out) for path, *_ in self.began]
+            began = [row for row, is_kept in zip(began, kept) if is_kept]  # noqa: B905
             document = {"paths": list(places), "began": began}
             aside = self.folder / f"{self.process}.new"
             aside.write_text(json.dumps(document), encoding="utf-8")
@@ -272,6 +290,14 @@ def _event() -> Any:  # noqa: ANN401
     return None
 
 
+def _is_before_cuda() -> bool:
+    """Whether the program uses PyTorch and has not used a GPU yet: no step of its work has begun."""
+    cuda: Any = sys.modules.get("torch.cuda")
+    with suppress(Exception):
+        return bool(cuda) and not cuda.is_initialized()
+    return False
+
+
 def _on_gpu(events: list[Any]) -> list[int | None]:
     """Return when each event was reached, in ns since the first; None for all if they are of several GPUs."""
     times: list[int | None] = []
@@ -309,6 +335,8 @@ def start(folder: str) -> Times:
         modules.watch(enter, times.leave, are_inner_named=False)
 
     watching.on_import({"torch": calls})
+    if os.environ.get("NIGHTSIGHT_LOOPS"):
+        _injected("loops").watch(times.iteration)
     _SAVES.append(times.save)
     if os.environ.get("NIGHTSIGHT_LIMIT"):
         times.limit = Limit(os.environ["NIGHTSIGHT_LIMIT"], folder)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.collect.process import Child, run_logged
-from nightsight.collect.timing import RunLimit, summarize_ranges
+from nightsight.collect.timing import LOOPS, RunLimit, summarize_ranges
 from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
 from nightsight.errors import ToolError, UsageError
@@ -63,12 +63,13 @@ def attempt(  # noqa: PLR0913 (options by name)
     check: str = "",
     functions: Sequence[str] = (),
     is_search: bool = False,
+    are_loops_timed: bool = False,
 ) -> Attempt:
     """Run a program once with these switches; `folder` then holds only its logs. ToolError if it cannot be started.
 
     functions: `MODULE.NAME` of functions of a JAX program, whose calls are timed and whose results are recorded.
     is_search: the program runs unchanged, and `effects` counts what the switches would change; the user's own switches
-    cannot be searched.
+    cannot be searched. are_loops_timed: iterations of the program's loops count as possible steps.
     """
     folder = writable_folder(folder).absolute()
     for old in folder.iterdir():
@@ -86,8 +87,8 @@ def attempt(  # noqa: PLR0913 (options by name)
         "NIGHTSIGHT_SEARCH": "1" if is_search else "",
         "NIGHTSIGHT_FUNCTIONS": "\n".join(functions),
     }
-    if limit:
-        environment |= limit.environment
+    environment |= limit.environment if limit else {}
+    environment |= LOOPS if are_loops_timed else {}
     wanted = {
         name: _joined(name, plain.get(name, ""), value)
         for switch in switches

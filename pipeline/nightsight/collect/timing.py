@@ -1,6 +1,7 @@
 """Times a program's steps in a run without a profiler (`profile --time-steps`).
 
-A hook in the program (workloads/timed/sitecustomize.py) notes when NVTX ranges and calls of PyTorch begin.
+A hook in the program (workloads/timed/sitecustomize.py) notes when NVTX ranges and calls of PyTorch begin, or when
+iterations of its loops end.
 """
 
 import json
@@ -23,6 +24,8 @@ from nightsight.model.report import Benchmark, Finding
 from nightsight.tables import TABLES, conform
 
 _VARIABLE: Final = "NIGHTSIGHT_TIMES"
+LOOPS: Final = {"NIGHTSIGHT_LOOPS": "1"}
+"""The environment variable for the hook to time loops."""
 _STEP: Final = "measure / step"
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 # a mean that differs from the median by this factor is that of steps some of which take much longer, or shorter
@@ -61,11 +64,14 @@ def of_benchmark(benchmark: Benchmark) -> pd.DataFrame:
     return conform("timed_ranges", pd.DataFrame([row]))
 
 
-def time_ranges(program: Program, request: Request, limit: RunLimit | None = None) -> RangeTimes:
+def time_ranges(
+    program: Program, request: Request, limit: RunLimit | None = None, *, has_names: bool = True
+) -> RangeTimes:
     """Run a program without a profiler and record when its possible steps start; a failure becomes a finding.
 
-    limit: it ends then; None: by itself. If it was not asked for, a failure is only a note, and a program without steps
-    to time gets none.
+    limit: it ends then; None: by itself. has_names: whether its steps are ranges or calls with names; otherwise, they
+    are iterations of its loops. If it was not asked for, a failure is only a note, and a program without steps to time
+    gets none.
     """
     is_asked = bool(request.time_steps)
     much = f": {limit.seconds:.0f} s of its steps" if limit else ""
@@ -77,6 +83,7 @@ def time_ranges(program: Program, request: Request, limit: RunLimit | None = Non
     path = [str(PACKAGE / "timed"), *filter(None, [environment.get("PYTHONPATH", "")])]
     environment |= {"PYTHONPATH": os.pathsep.join(path), _VARIABLE: str(folder)}
     environment |= limit.environment if limit else {}
+    environment |= {} if has_names else LOOPS
     try:
         outcome = run_logged(
             Child(program.command, environment),
@@ -94,7 +101,7 @@ def time_ranges(program: Program, request: Request, limit: RunLimit | None = Non
         return RangeTimes(table, outcome.seconds)
     if outcome.ok and not is_asked:
         return RangeTimes(_NOTHING, outcome.seconds)
-    nothing = "no range, step of an optimizer, or call of a PyTorch model repeats often enough"
+    nothing = "no range, step of an optimizer, call of a PyTorch model or loop of the program repeats often enough"
     reason = nothing if outcome.ok else f"in a run without the profiler, {program.name} {outcome.ending}"
     return RangeTimes(_NOTHING, outcome.seconds, (not_timed(reason, is_asked=is_asked),))
 
@@ -149,6 +156,7 @@ def not_timed(reason: str, *, is_asked: bool) -> Finding:
         "warning" if is_asked else "info",
         "No step times without a profiler",
         f"{reason[:1].upper()}{reason[1:]}. The report can only predict how long a step takes without the profiler.",
-        "Timing works for Python programs with PyTorch, nvtx or torch.cuda.nvtx that can run twice. See times.log in "
+        "Timing works for Python programs that can run twice: with PyTorch, nvtx or torch.cuda.nvtx, or, in Python "
+        "3.12 or later, with a loop over the steps in the program itself. See times.log in "
         "the logs of this run. To leave it out: --no-time-steps.",
     )

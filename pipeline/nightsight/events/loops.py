@@ -305,6 +305,8 @@ def timed_step(table: pd.DataFrame, family: str) -> tuple[str, float]:
     family: what repeats in the capture. That of torch.profiler exists only under it: then, and if it is "", a step is
     that of the optimizer, or else the outermost range or call with the most time.
     """
+    if not family.startswith(LOOP):
+        table = table[~table["path"].astype("str").str.startswith(LOOP)]
     paths = table["path"].astype("str")
     rows = table[paths == family]
     if not len(rows) and family:
@@ -320,6 +322,31 @@ def timed_step(table: pd.DataFrame, family: str) -> tuple[str, float]:
     return str(row["path"]), float(row["med_ns"])
 
 
+def timed_loop(table: pd.DataFrame, count: int, length_ns: float) -> tuple[str, float]:
+    """Return the loop in a table `timed_ranges` whose iterations are the repetitions of a capture, and its time in ns.
+
+    It is the longest that takes no longer without the profiler, and has as many iterations; fewer are enough, as that
+    run may have ended early. ("", NaN) if there is none. count, length_ns: of the repetitions.
+    """
+    loops = table[table["path"].astype("str").str.startswith(LOOP)]
+    share = loops["med_ns"] / max(length_ns, 1.0)
+    is_such = share.between(_SHORTEST_TIMED, _LONGEST_TIMED)
+    is_such &= loops["instances"].between(min(_FEWEST_ITERATIONS, count / 2), _MOST_ITERATIONS * count + LEAST)
+    if not is_such.any():
+        return "", float("nan")
+    row = loops[is_such].sort_values("med_ns", kind="stable").iloc[-1]
+    return str(row["path"]), float(row["med_ns"])
+
+
+LOOP: Final = "loop "
+"""The beginning of the path of a loop of the program in `timed_ranges`; workloads/injected/loops.py has the same."""
+# how long an iteration takes without the profiler, as a share: calls cost up to three times as much under it, and two
+# runs differ by some percent
+_SHORTEST_TIMED: Final = 0.3
+_LONGEST_TIMED: Final = 1.1
+# the repetitions of a capture can lack the first and last iterations, but not more than that
+_MOST_ITERATIONS: Final = 1.25
+_FEWEST_ITERATIONS: Final = 10
 _STEP_OF_TORCH: Final = "ProfilerStep"
 OPTIMIZER_STEP: Final = r"Optimizer\.step#\w+\.step$"
 ENDS_WITH: Final = "step (ends with {})"

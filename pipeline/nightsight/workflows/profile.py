@@ -22,7 +22,8 @@ from nightsight.collect.names import is_python
 from nightsight.collect.timing import RunLimit, not_timed, of_benchmark, time_ranges
 from nightsight.collect.workloads import PROGRAM_OUTPUT, OnlyTimed, Program, Request, arguments_of
 from nightsight.errors import CaptureError, Interrupted, UsageError, WorkloadError
-from nightsight.events.loops import UNNAMED
+from nightsight.events.loops import ENDS_WITH
+from nightsight.events.ranges import recorded_ranges, without_numbers
 from nightsight.events.sharing import with_own_gpus
 from nightsight.events.window import AUTO, check_window, chosen_window
 from nightsight.model.report import Capture, Finding, Profile, Report
@@ -208,8 +209,8 @@ def _write_unprofiled(file: Path, tables: Mapping[str, pd.DataFrame]) -> None:
 def _timing(plan: Plan, request: Request, capture: Capture, profile: Profile) -> tuple[Request, RunLimit | None] | None:
     """Return how a program runs once more without a profiler, to time its steps; None: not at all.
 
-    By default, that must cost little: a program that takes long ends after some of its steps. And the window must
-    consist of steps that the hook in the program can see. A server, a part of a run, and a program whose results are
+    By default, that must cost little: a program that takes long ends after some of its steps. And something must repeat
+    in the window. A server, a part of a run, and a program whose results are
     attached are left alone, as running them again may do harm; so is a rank of a job, as the others may not run again;
     and repeats, which are measured often enough.
     """
@@ -219,10 +220,9 @@ def _timing(plan: Plan, request: Request, capture: Capture, profile: Profile) ->
     if request.time_steps:
         return (replace(request, timeout_s=left_s), None) if left_s > 0 else None
     window = chosen_window(profile)
-    can_be_seen = bool(window.family) and not window.family.startswith(UNNAMED)
     is_alone = not (request.part or plan.attach or plan.turn.series or launched_rank())
     is_usual = plan.program.kind != "workload" and is_python(plan.program)
-    if not (can_be_seen and is_alone and is_usual):
+    if not (window.family and is_alone and is_usual):
         return None
     profiled_s, name = capture.stages_s["profile"], plan.program.name
     if min(profiled_s, _QUICK_S) >= left_s:
@@ -250,9 +250,9 @@ def _with_times(
     program: Program, request: Request, limit: RunLimit | None, capture: Capture, profile: Profile
 ) -> tuple[Capture, Profile]:
     """Time the steps of a program without a profiler, and add the table `timed_ranges`."""
-    timed = time_ranges(program, request, limit)
-    profile, findings = replace(profile, tables={**profile.tables, "timed_ranges": timed.ranges}), timed.findings
     window = chosen_window(profile)
+    timed = time_ranges(program, request, limit, has_names=_has_names(profile, window.family))
+    profile, findings = replace(profile, tables={**profile.tables, "timed_ranges": timed.ranges}), timed.findings
     if request.time_steps and len(timed.ranges) and not timed_ns(profile, window) > 0:
         reason = (
             f"the window consists of repetitions of {window.family}, which the run without the profiler does not show"
@@ -260,6 +260,15 @@ def _with_times(
         findings = (not_timed(reason if window.family else "nothing repeats in the window", is_asked=True),)
     capture = _with_stage(capture, "times", timed.seconds)
     return replace(capture, findings=(*capture.findings, *findings)), profile
+
+
+def _has_names(profile: Profile, family: str) -> bool:
+    """Whether the repetitions in a capture are ranges, calls or steps that the hook in the program sees, too.
+
+    Executions of programs of XLA and repeated launches are not.
+    """
+    paths = without_numbers(recorded_ranges(profile)["path"].cat.categories).str.replace("##", "#")
+    return not family or family.startswith(ENDS_WITH.partition("{")[0]) or family in set(paths)
 
 
 def _with_stage(capture: Capture, stage: str, seconds: float) -> Capture:

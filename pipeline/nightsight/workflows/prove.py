@@ -26,7 +26,7 @@ from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
 from nightsight.errors import Interrupted, NotMeasured
 from nightsight.events.frameworks import PYTORCH
-from nightsight.events.loops import timed_step
+from nightsight.events.loops import LOOP, timed_loop, timed_step
 from nightsight.model.prove import (
     DIFFERENT,
     EQUAL,
@@ -132,6 +132,7 @@ class _ProofRuns:
             check=self.plan.check,
             functions=[switch.function for switch in self.plan.switches if switch.function],
             is_search=is_search,
+            are_loops_timed=number < 0 or self.family.startswith(LOOP),
         )
         if run.interrupted:
             where = f"in round {number + 1}" if number >= 0 else "in the first run"
@@ -280,10 +281,13 @@ def _warm_up(series: _ProofRuns, switches: Sequence[Switch]) -> None:
     family, step_ns = timed_step(warm_up.times, _family(plan.report))
     if not family:
         family, step_ns = timed_step(warm_up.times, "")
+    if not family and plan.report:
+        family, step_ns = _timed_loop(warm_up.times, plan.report)
     series.family, series.limit = family or _WHOLE_RUN, None
     if not family:
         series.notes.append(
-            "No range, optimizer step or call of a model repeats in this program: whole runs were timed."
+            "No range, optimizer step, call of a model or loop with the launches of the report repeats in this "
+            "program: whole runs were timed."
         )
         return
     is_whole = not warm_up.is_cut and (1 + runs) * (warm_up.seconds + warm_up.check_s) < plan.budget_s
@@ -325,6 +329,14 @@ def calibration(reports: Path) -> list[tuple[str, int, float, int]]:
 def _family(report: Report | None) -> str:
     rows = report.rows(REPLAY) if report else pd.DataFrame()
     return str(rows["family"].iloc[0]) if len(rows) and "family" in rows else ""
+
+
+def _timed_loop(times: pd.DataFrame, report: Report) -> tuple[str, float]:
+    """Return the loop whose iterations are the repetitions of a report, and its time in ns."""
+    rows = report.rows(REPLAY)
+    if not len(rows) or not rows["of_repetitions"].iloc[0]:
+        return "", float("nan")
+    return timed_loop(times, int(rows["of_repetitions"].iloc[0]), float(rows["measured_ns"].iloc[0]))
 
 
 def _advice(report: Report | None) -> list[Finding]:

@@ -14,7 +14,7 @@ import pandas as pd
 from nightsight.analyze.causes.graph import CallNodes
 from nightsight.analyze.causes.model import BEGIN, CALL, LAUNCH, Model
 from nightsight.events.frameworks import CUDA, framework_of
-from nightsight.events.loops import timed_step
+from nightsight.events.loops import timed_loop, timed_step
 from nightsight.events.names import LAUNCHES, OTHERS, call_kinds
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
@@ -224,5 +224,8 @@ def speed_up_host(model: Model, lag: Floats, share: float) -> Floats:
 
 def timed_ns(profile: Profile, window: Window) -> float:
     """Return the length of a repetition in a run without the profiler; NaN if it was not timed."""
-    table = profile.tables.get("timed_ranges")
-    return timed_step(table, window.family)[1] if table is not None and window.family else float("nan")
+    table, count = profile.tables.get("timed_ranges"), len(window.repetitions)
+    if table is None or not window.family:
+        return float("nan")
+    step_ns = timed_step(table, window.family)[1]
+    return step_ns if step_ns > 0 or not count else timed_loop(table, count, window.length_ns / count)[1]
