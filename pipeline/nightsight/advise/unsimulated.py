@@ -99,7 +99,8 @@ def unsimulated_advice(tables: Tables) -> Iterator[Weighted]:
 
 def _finding(rule: UnsimulatedRule, source: Entry, evidence: tuple[str, ...] = (), **values: object) -> Finding:
     """Return the finding of a rule, with these values in its texts."""
-    title, rest, detail, remedy = (text.format(**values) for text in (rule.title, rule.rest, rule.detail, rule.remedy))
+    texts = (rule.title, rule.rest, rule.detail, rule.remedy, rule.action)
+    title, rest, detail, remedy, action = (text.format(**values) for text in texts)
     return Finding(
         rule.name,
         "advice",
@@ -109,7 +110,7 @@ def _finding(rule: UnsimulatedRule, source: Entry, evidence: tuple[str, ...] = (
         evidence,
         source=source.name,
         cause=title if rest else "",
-        action=rule.action,
+        action=action,
     )
 
 

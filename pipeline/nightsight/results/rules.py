@@ -1221,7 +1221,7 @@ SMALL_BATCH: Final = UnsimulatedRule(
         "√(the share of the SMs that they fill) times as long. Listed if it saves at least 30 % per item; in the "
         "choice of the first finding, this saving is weighted by 0.3"
     ),
-    action="process more per step",
+    action="process more per step ({times} times the work: {per_item} less time per item)",
     title="Steps are small for this GPU",
     rest=": with {times} times the work, {each} would take {duration}, {per_item} less per item",
     detail=(
