@@ -19,6 +19,7 @@ from nightsight.model.report import Profile, Report
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.results.causes import REPLAY
 from nightsight.stats import REPORTS, Selection, details_of, stats_texts
+from tests.gpu import processes
 from tests.reports import unpacked
 
 ROOT = Path(__file__).parents[2]
@@ -280,9 +281,52 @@ def test_torchrun(tmp_path: Path) -> None:
     assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() >= 10
 
 
+@pytest.mark.parametrize("way", processes.WAYS)
+def test_processes_that_a_program_starts_are_recorded(tmp_path: Path, way: str) -> None:
+    nightsight("profile", "--no-time-steps", Path(processes.__file__), "--", way, cwd=tmp_path)
+    report = Report.from_json((run_folder(tmp_path) / "report.json").read_text())
+    count = processes.KERNELS * (3 if way == "service" else 1)
+    assert count <= report.result("cuda_gpu_kern_sum").rows["instances"].sum() <= count + 5
+
+
+def test_a_program_of_mpi_with_one_rank(tmp_path: Path) -> None:
+    if not (shutil.which("nvcc") and shutil.which("mpicxx") and shutil.which("mpirun")):
+        pytest.skip("needs nvcc and MPI")
+    (tmp_path / "add.cu").write_text(
+        "#include <mpi.h>\n__global__ void add(float *x) { x[threadIdx.x] += 1; }\n"
+        "int main(int count, char **words) { MPI_Init(&count, &words); float *x; cudaMalloc(&x, 4096);\n"
+        "for (int i = 0; i < 7; i++) { add<<<1, 32>>>(x); MPI_Barrier(MPI_COMM_WORLD); }\n"
+        "cudaDeviceSynchronize(); MPI_Finalize(); return 0; }\n"
+    )
+    build = ["nvcc", "-arch=native", "-ccbin", "mpicxx", "-o", "add", "add.cu"]
+    subprocess.run(build, cwd=tmp_path, check=True)
+    nightsight("profile", "--", "mpirun", "--allow-run-as-root", "-n", 1, "./add", cwd=tmp_path)
+    kernels = Report.from_json((run_folder(tmp_path) / "report.json").read_text()).result("cuda_gpu_kern_sum").rows
+    assert kernels[["instances", "name"]].to_numpy().tolist() == [[7, "add(float *)"]]
+
+
+def test_a_program_of_lightning(tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    (tmp_path / "train.py").write_text(
+        "import lightning, torch\n"
+        "class Net(lightning.LightningModule):\n"
+        "    def __init__(self): super().__init__(); self.layer = torch.nn.Linear(64, 1)\n"
+        "    def training_step(self, batch, _): return self.layer(batch[0]).square().mean()\n"
+        "    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)\n"
+        "data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(640, 64)), batch_size=8)\n"
+        "options = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False)\n"
+        "lightning.Trainer(max_epochs=1, **options).fit(Net(), data)\n"
+    )
+    nightsight("profile", "--no-time-steps", "train.py", cwd=tmp_path)
+    report = Report.from_json((run_folder(tmp_path) / "report.json").read_text())
+    assert report.rows(REPLAY)["family"].tolist() == ["step (ends with SGD.step)"]
+
+
 @pytest.mark.parametrize(
     ("step", "family"),
     [
+        # without a model: iterations of the loop
+        ("[x.mul(number) for number in range(50)][-1].sum().item()", "the same 51 launches"),
         ("model(x).sum().backward(); optimizer.step()", "step (ends with AdamW.step)"),
         ("with torch.inference_mode(): model(x).sum().item()", "Net"),
     ],
@@ -304,6 +348,8 @@ def test_steps_of_a_program_without_ranges_are_timed_without_the_profiler(
     # the last run is that without the profiler
     nightsight("profile", "train.py", cwd=tmp_path)
     replayed = Report.from_json((run_folder(tmp_path) / "report.json").read_text()).rows(REPLAY).iloc[0]
+    if family.startswith("the same") and sys.version_info < (3, 12):
+        pytest.skip("loops need Python 3.12")
     assert replayed["family"] == family
     assert replayed["timed_ns"] / 1e9 == pytest.approx(float((tmp_path / "step_s").read_text()), rel=0.25)
 

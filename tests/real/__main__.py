@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="for times and captures")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="more are faster, but slow each other down")
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="programs at the same time use different ones")
-    parser.add_argument("--nsys-only", action="store_true", help="record: without torch.profiler")
+    parser.add_argument("--collector", choices=COLLECTORS, help="capture, record: only with this one")
     parser.add_argument("--base", action="store_true", help="time the form `base` only")
     parser.add_argument("--seconds", type=float, default=3600, help="start nothing after this time")
     parser.add_argument("--budget", default="4", metavar="MINUTES", help="of the proof of one program (default: 4)")
@@ -64,6 +64,7 @@ def main() -> None:
         print(table([verdict for verdict in judged(options.folder) if verdict.case in cases]))
         return
     options.folder.mkdir(parents=True, exist_ok=True)
+    collectors = (options.collector,) if options.collector else COLLECTORS
     deadline = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "build").mkdir()
@@ -83,7 +84,7 @@ def main() -> None:
         def record(case: RealCase, variables: Mapping[str, str]) -> None:
             for form in case.forms:
                 time_and_keep((case, form), variables)
-            for collector in COLLECTORS[: 1 if options.nsys_only else None]:
+            for collector in collectors:
                 if collects(case, collector):
                     captured(case, collector, variables, options.folder)
 
@@ -98,7 +99,7 @@ def main() -> None:
         elif options.command == "prove":
             all_at_once(cases, prove, places, deadline)
         else:
-            jobs = [(case, collector) for case in cases for collector in COLLECTORS if collects(case, collector)]
+            jobs = [(case, collector) for case in cases for collector in collectors if collects(case, collector)]
             # the first measures what the profiler costs, for all
             captured(*jobs[0], places[0].variables, options.folder)
             all_at_once(jobs[1:], lambda job, given: captured(*job, given, options.folder), places, deadline)
