@@ -5,8 +5,6 @@ is. The other pictures are of the captures of the worked cases.
 """
 
 import io
-import lzma
-import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,6 @@ from typing import Any, Final
 from PIL import Image
 
 from nightsight.analyze import activities
-from nightsight.captures import unprofiled_file
 from nightsight.model.report import Report
 from nightsight.progress import silent
 from nightsight.read import read
@@ -23,9 +20,9 @@ from nightsight.render import FORMATS, Source
 from nightsight.runs.unprofiled import with_unprofiled
 from nightsight.workflows.opening import Reading, open_file
 from tests.browser.chromium import chromium
+from tests.gallery import unpacked
 
 ROOT: Final = Path(__file__).parents[1]
-DATA: Final = ROOT / "tests" / "data"
 SAMPLE: Final = ROOT / "reports" / "sample"
 PICTURES: Final = ROOT / "docs" / "img"
 CASES: Final = (
@@ -52,15 +49,6 @@ def main() -> None:
             html = scratch / f"{case}.html"
             html.write_bytes(page(open_file(unpacked(name, scratch), FORMATS["html"], Reading(None, 1 << 30, silent))))
             shoot(browser, html, PICTURES / f"case-{case}.png", "light", is_cut=True)
-
-
-def unpacked(name: str, folder: Path) -> Path:
-    """Return a capture of the tests, with what was measured beside it."""
-    packed, capture = DATA / f"{name}.sqlite.xz", folder / f"{Path(name).name}.sqlite"
-    capture.write_bytes(lzma.decompress(packed.read_bytes()))
-    if (measured := unprofiled_file(DATA / f"{name}.sqlite")).exists():
-        shutil.copy(measured, folder)
-    return capture
 
 
 def sampled(folder: Path) -> Source:

@@ -24,6 +24,7 @@ from nightsight.results.entry import Column, Entry
 from nightsight.results.rules import KERNEL_WORDS, RULE, RULES, UNSIMULATED
 from nightsight.stats import REPORTS
 from tests.documents import check
+from tests.gallery import contents
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -142,6 +143,10 @@ def test_the_help_of_a_command_ends_with_an_example(name: str) -> None:
     command = all_commands()[name]
     text = command.get_help(click.Context(command, click.Context(main, **main.context_settings), info_name=name))
     assert f"nightsight {name}" in text.partition("Options:")[0]
+
+
+def test_the_gallery_lists_its_reports() -> None:
+    check(DOCS / "gallery.md", "\n".join(contents()))
 
 
 def test_documents_link_to_what_is_there() -> None:

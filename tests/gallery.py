@@ -1,0 +1,111 @@
+"""The gallery of the site: a report for each of the most frequent causes, made from captures of the tests."""
+
+import lzma
+import shutil
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from nightsight.captures import unprofiled_file
+from nightsight.progress import silent
+from nightsight.render import FORMATS
+from nightsight.render.page.headline import headline
+from nightsight.render.summary import numbers
+from nightsight.render.verdict import verdict
+from nightsight.workflows.opening import Reading, open_file
+
+DATA: Final = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A report of the gallery. capture: in tests/data, without its ending. rule: that of the first advice, if any."""
+
+    rule: str
+    program: str
+    capture: str
+
+    @property
+    def name(self) -> str:
+        """The name of its files, and the title of its report."""
+        return Path(self.capture).name.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A report of the gallery: its headline, its page, and its ladder of fixes as a picture."""
+
+    title: str
+    page: bytes
+    picture: bytes
+
+
+GALLERY: Final = (
+    Entry("tensor_cores", "BERT with Accelerate, FP32", "real/accelerate_bert"),
+    Entry("attention", "a vision transformer of timm with attention as separate kernels", "real/vit_attention"),
+    Entry("fusion", "ConvNeXt of timm in the layout NCHW", "real/convnext_nchw"),
+    Entry("launch_bound", "GPT-2 that generates text, Hugging Face", "real/gpt2_generate"),
+    Entry("host_code", "Lightning with images decoded in the main process", "real/lightning_images"),
+    Entry("restarted_workers", "an ImageFolder whose workers start for each epoch", "real/image_folder"),
+    Entry("pageable_copy", "Numba kernels on arrays of NumPy", "real/numba_arrays"),
+    Entry("misaligned", "GPT-2 with a vocabulary of odd size", "real/gpt2_vocabulary"),
+    Entry("wait", "a Jacobi solver in CUDA C++ that reads its residual in each iteration", "real/jacobi_waits"),
+    Entry("launch_bound", "a simulation in JAX that calls a jitted function for each time step", "real/jax_loop"),
+    Entry("fusion", "option prices in CuPy, operation by operation", "real/cupy_options"),
+    Entry("loading", "modules loaded in each step", "planted/loading.bad"),
+    Entry("compilation", "torch.compile with new shapes", "planted/compiled_shape.bad"),
+    Entry("allocation", "torch.cuda.empty_cache() in each step", "planted/empty_cache.bad"),
+    Entry("many_small_copies", "300 copies of 4 kB in each step", "planted/small_copies.bad"),
+    Entry("copies_to_host", "activations copied to the host in each step", "planted/copies_to_host.bad"),
+    Entry("small_grid", "a kernel with few blocks", "planted/small_grid.bad"),
+    Entry("straggler", "two GPUs, of which one computes longer", "planted/straggler.bad"),
+    Entry(
+        "exposed_communication",
+        "gradients reduced after the backward pass, two GPUs",
+        "planted/exposed_communication.bad",
+    ),
+    Entry("", "a transformer in BF16, where nothing is wrong", "planted/transformer.bad"),
+)
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    """Return a capture of the tests, with what was measured beside it."""
+    packed, capture = DATA / f"{name}.sqlite.xz", folder / f"{Path(name).name}.sqlite"
+    capture.write_bytes(lzma.decompress(packed.read_bytes()))
+    if (measured := unprofiled_file(DATA / f"{name}.sqlite")).exists():
+        shutil.copy(measured, folder)
+    return capture
+
+
+def contents() -> Iterator[str]:
+    """Write the entries as a table, for those who read docs/ without the site."""
+    yield "| cause | program | capture in `tests/data` |\n|---|---|---|"
+    for entry in GALLERY:
+        yield f"| {f'`{entry.rule}`' if entry.rule else 'none'} | {entry.program} | `{entry.capture}.sqlite.xz` |"
+
+
+@cache
+def gallery() -> dict[Entry, Shown]:
+    """Make all reports of the gallery, each in a process of its own."""
+    with ProcessPoolExecutor() as processes:
+        return dict(zip(GALLERY, processes.map(shown, GALLERY), strict=True))
+
+
+def shown(entry: Entry) -> Shown:
+    """Make the report of an entry from its capture."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = open_file(unpacked(entry.capture, Path(folder)), FORMATS["html"], Reading(None, 1 << 30, silent))
+        run = numbers(source.report)
+        outcome = verdict(source.report, run)
+        found = outcome.advice.rule if outcome.advice else ""
+        if found != entry.rule:
+            raise ValueError(f"the first advice on {entry.capture} is {found or 'none'}, not {entry.rule or 'none'}")
+        return Shown(
+            headline(outcome, source.report, run).title,
+            FORMATS["html"].render(source)[""],
+            FORMATS["svg"].render(source)[""],
+        )
