@@ -43,6 +43,14 @@ def test_the_bars_are_as_long_as_the_steps_and_all_text_is_inside(recorded: Reco
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|url\(|<script", svg)
 
 
+def test_a_headline_of_two_texts_has_no_third(recorded: Recorded) -> None:
+    texts = [
+        "".join(text.itertext()) for text in ET.fromstring(render_svg(recorded.report("loader"))).iter(f"{_SVG}text")
+    ]
+    assert texts[0] == "The GPU waits for host code in load."
+    assert "(no name)" not in texts
+
+
 def test_a_report_without_fixes_has_its_headline(recorded: Recorded) -> None:
     report = recorded.report("lines.ncu-rep")
     assert ladder_of(report) is None

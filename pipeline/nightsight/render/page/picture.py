@@ -41,10 +41,12 @@ def render_svg(report: Report) -> str:
     texts = ((top.title, "title", _TITLE), (top.fix.replace("*", ""), "fix", _TEXT), (top.more, "fix", _TEXT))
     lines, y = [], float(_MARGIN)
     for text, look, size in texts:
+        if not text:
+            continue
         for line in wrap(text.replace("`", ""), round((_WIDTH - 2 * _MARGIN) / (size * _CHARACTER)), indent=""):
             y += size * _LEADING
             lines.append(_Line(line, look, _MARGIN, y))
-        y += size / 3 if text else 0
+        y += size / 3
     y += 1.5 * _SMALL
     keys = _keys(ladder, y + len(ladder.rungs) * _RUNG + _SMALL * _LEADING) if ladder else []
     bars = {"x": _MARGIN + _TIMES, "y": y, "width": _WIDTH - 2 * _MARGIN - _TIMES, "height": _BAR, "step": _RUNG}
