@@ -14,7 +14,7 @@ from nightsight.options import ProfileOptions
 
 ROOT = Path(__file__).parents[1]
 RECIPES = tuple(f"docs/{name}.md" for name in ("recording", "training", "inference", "cuda", "jax"))
-DOCUMENTS = (*RECIPES, "README.md", "docs/workloads.md", "docs/page.md")
+DOCUMENTS = (*RECIPES, "README.md", "docs/install.md", "docs/workloads.md", "docs/page.md")
 
 
 def commands(document: str) -> Iterator[str]:
