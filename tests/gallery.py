@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,10 +13,11 @@ from typing import Final
 
 from nightsight.captures import unprofiled_file
 from nightsight.progress import silent
-from nightsight.render import FORMATS
+from nightsight.render import FORMATS, Source
 from nightsight.render.page.headline import headline
 from nightsight.render.summary import numbers
 from nightsight.render.verdict import verdict
+from nightsight.workflows.job import open_job
 from nightsight.workflows.opening import Reading, open_file
 
 DATA: Final = Path(__file__).parent / "data"
@@ -23,11 +25,21 @@ DATA: Final = Path(__file__).parent / "data"
 
 @dataclass(frozen=True)
 class Entry:
-    """A report of the gallery. capture: in tests/data, without its ending. rule: that of the first advice, if any."""
+    """A report of the gallery.
+
+    rule: that of the first advice, if any. capture: in tests/data, without its ending; of a job, without the number of
+    the rank.
+    """
 
     rule: str
     program: str
     capture: str
+    ranks: int = 1
+
+    @property
+    def captures(self) -> tuple[str, ...]:
+        """Its captures in tests/data, one for each rank, without their endings."""
+        return tuple(f"{self.capture}.{rank}" for rank in range(self.ranks)) if self.ranks > 1 else (self.capture,)
 
     @property
     def name(self) -> str:
@@ -62,6 +74,12 @@ GALLERY: Final = (
     Entry("many_small_copies", "300 copies of 4 kB in each step", "planted/small_copies.bad"),
     Entry("copies_to_host", "activations copied to the host in each step", "planted/copies_to_host.bad"),
     Entry("small_grid", "a kernel with few blocks", "planted/small_grid.bad"),
+    Entry(
+        "host_code",
+        "two ranks, recorded separately, of which one works on the CPU",
+        "planted/ranks/straggler_host",
+        ranks=2,
+    ),
     Entry("straggler", "two GPUs, of which one computes longer", "planted/straggler.bad"),
     Entry(
         "exposed_communication",
@@ -85,7 +103,8 @@ def contents() -> Iterator[str]:
     """Write the entries as a table, for those who read docs/ without the site."""
     yield "| cause | program | capture in `tests/data` |\n|---|---|---|"
     for entry in GALLERY:
-        yield f"| {f'`{entry.rule}`' if entry.rule else 'none'} | {entry.program} | `{entry.capture}.sqlite.xz` |"
+        files = ", ".join(f"`{capture}.sqlite.xz`" for capture in entry.captures)
+        yield f"| {f'`{entry.rule}`' if entry.rule else 'none'} | {entry.program} | {files} |"
 
 
 @cache
@@ -95,10 +114,20 @@ def gallery() -> dict[Entry, Shown]:
         return dict(zip(GALLERY, processes.map(shown, GALLERY), strict=True))
 
 
-def shown(entry: Entry) -> Shown:
-    """Make the report of an entry from its capture."""
+@contextmanager
+def opened(entry: Entry) -> Iterator[Source]:
+    """Open the captures of an entry."""
+    reading, form = Reading(None, 1 << 30, silent), FORMATS["html"]
     with tempfile.TemporaryDirectory() as folder:
-        source = open_file(unpacked(entry.capture, Path(folder)), FORMATS["html"], Reading(None, 1 << 30, silent))
+        paths = [unpacked(capture, Path(folder)) for capture in entry.captures]
+        source = open_job(paths, form, reading) if len(paths) > 1 else open_file(paths[0], form, reading)
+        assert source is not None
+        yield source
+
+
+def shown(entry: Entry) -> Shown:
+    """Make the report of an entry."""
+    with opened(entry) as source:
         run = numbers(source.report)
         outcome = verdict(source.report, run)
         found = outcome.advice.rule if outcome.advice else ""

@@ -1,7 +1,7 @@
 """Renders the sample report and the pictures in the documents anew: `make pictures`. Needs Chromium, and no GPU.
 
 The sample is of `tests/gpu/sample.py` on a GPU host. What ncu said of it is in its report.json only, which stays as it
-is. The other pictures are of the captures of the worked cases.
+is. The other pictures are of the captures of the worked cases: screenshots, and the ladders of fixes.
 """
 
 import io
@@ -20,7 +20,8 @@ from nightsight.render import FORMATS, Source
 from nightsight.runs.unprofiled import with_unprofiled
 from nightsight.workflows.opening import Reading, open_file
 from tests.browser.chromium import chromium
-from tests.gallery import unpacked
+from tests.gallery import opened, unpacked
+from tests.worked import WORKED
 
 ROOT: Final = Path(__file__).parents[1]
 SAMPLE: Final = ROOT / "reports" / "sample"
@@ -38,6 +39,9 @@ COLORS: Final = 160
 
 
 def main() -> None:
+    for worked in WORKED:
+        with opened(worked.entry) as source:
+            (PICTURES / f"case-{worked.name}.svg").write_bytes(FORMATS["svg"].render(source)[""])
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         scratch = Path(folder)
         sample = SAMPLE / "report.html"

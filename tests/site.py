@@ -29,6 +29,7 @@ PAGES: Final = {
 SAMPLE: Final = "reports/sample/report.html"
 _COPIES: Final = {SAMPLE: "sample/report.html"}
 _LINK: Final = re.compile(r"(?<=\]\()([^)\s#:]+)|(?<=href=\")([^\"#:]+)|(?<=src=\")([^\":]+)|(?<=srcset=\")([^\":]+)")
+_PICTURE: Final = re.compile(r"(!\[[^\]]*\]\(img/case-(\w+)\.svg\))")
 _LIST: Final = re.compile(r"<!-- written by .*?<!-- end -->", re.DOTALL)
 # what the theme links to in its footer, and tags whose addresses a browser requests
 _REQUESTS: Final = {"script": "src", "img": "src", "iframe": "src", "source": "srcset"}
@@ -54,6 +55,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return markdown
     if page.file.src_uri == "gallery.md" and _reports():
         markdown = _LIST.sub(lambda _: "\n".join(_listed()), markdown)
+    if page.file.src_uri == "cases.md" and _reports():
+        markdown = _PICTURE.sub(r"[\1](gallery/\2.html)\n\n[Open the report](gallery/\2.html)", markdown)
     return _linked(markdown, ROOT / "docs")
 
 
