@@ -184,6 +184,10 @@ def test_figures_are_the_same_in_all_documents() -> None:
         assert re.search(rf"[Oo]f {predicted} predicted gains, {near} ", text), path.name
 
 
+def test_the_readme_is_one_screen() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 45
+
+
 def test_the_readme_gives_no_more_rules_than_there_are() -> None:
     (count,) = re.findall(
         r"\[(\d+) rules\]\(docs/advice\.md\) and more", (ROOT / "README.md").read_text(encoding="utf-8")
