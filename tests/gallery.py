@@ -65,6 +65,9 @@ GALLERY: Final = (
     Entry("restarted_workers", "an ImageFolder whose workers start for each epoch", "real/image_folder"),
     Entry("pageable_copy", "Numba kernels on arrays of NumPy", "real/numba_arrays"),
     Entry("misaligned", "GPT-2 with a vocabulary of odd size", "real/gpt2_vocabulary"),
+    Entry("concatenation", "a chat model whose KV cache grows by torch.cat", "planted/others/chat_decode"),
+    Entry("fp64", "molecules in FP64, the type of NumPy's arrays", "planted/others/molecule_md"),
+    Entry("fused_optimizer", "recommendations with Adagrad on large embeddings", "planted/others/ctr_recsys"),
     Entry("wait", "a Jacobi solver in CUDA C++ that reads its residual in each iteration", "real/jacobi_waits"),
     Entry("launch_bound", "a simulation in JAX that calls a jitted function for each time step", "real/jax_loop"),
     Entry("fusion", "option prices in CuPy, operation by operation", "real/cupy_options"),
@@ -80,6 +83,7 @@ GALLERY: Final = (
         "planted/ranks/straggler_host",
         ranks=2,
     ),
+    Entry("uneven_experts", "four ranks, whose router prefers one expert", "jobs/uneven_experts.bad"),
     Entry("straggler", "two GPUs, of which one computes longer", "planted/straggler.bad"),
     Entry(
         "exposed_communication",
