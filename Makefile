@@ -42,7 +42,7 @@ PAGE := templates/node_modules
 NPM := npm --prefix templates
 
 .DEFAULT_GOAL := help
-.PHONY: help profile check test nightly costs test-scripts lint docs lock pictures bench simulate planted proofs doctor clean
+.PHONY: help profile check test nightly costs test-scripts lint site docs lock pictures bench simulate planted proofs doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,8 +74,11 @@ lint: $(READY_DEV) $(PAGE)/.ready ## check style, types and import contracts, al
 	$(NPM) run --silent lint
 	$(NPM) run --silent types
 
+site: $(READY_DEV) ## build the site of docs/ into build/site, and check all of its links
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
 docs: $(READY_DEV) ## write the generated parts of docs/
-	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py tests/test_planted.py tests/test_ci_parts.py -k current
+	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py tests/test_planted.py tests/test_worked.py tests/test_ci_parts.py -k current
 
 lock: ## pin the packages that CI installs, with hashes; needs uv
 	echo hatchling | uv pip compile pyproject.toml - --extra trend --universal --python-version 3.11 --upgrade \

@@ -1,12 +1,10 @@
 """Renders the sample report and the pictures in the documents anew: `make pictures`. Needs Chromium, and no GPU.
 
 The sample is of `tests/gpu/sample.py` on a GPU host. What ncu said of it is in its report.json only, which stays as it
-is. The other pictures are of the captures of the worked cases.
+is. The other pictures are of the captures of the worked cases: screenshots, and the ladders of fixes.
 """
 
 import io
-import lzma
-import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,6 @@ from typing import Any, Final
 from PIL import Image
 
 from nightsight.analyze import activities
-from nightsight.captures import unprofiled_file
 from nightsight.model.report import Report
 from nightsight.progress import silent
 from nightsight.read import read
@@ -23,9 +20,10 @@ from nightsight.render import FORMATS, Source
 from nightsight.runs.unprofiled import with_unprofiled
 from nightsight.workflows.opening import Reading, open_file
 from tests.browser.chromium import chromium
+from tests.gallery import opened, unpacked
+from tests.worked import WORKED
 
 ROOT: Final = Path(__file__).parents[1]
-DATA: Final = ROOT / "tests" / "data"
 SAMPLE: Final = ROOT / "reports" / "sample"
 PICTURES: Final = ROOT / "docs" / "img"
 CASES: Final = (
@@ -41,6 +39,9 @@ COLORS: Final = 160
 
 
 def main() -> None:
+    for worked in WORKED:
+        with opened(worked.entry) as source:
+            (PICTURES / f"case-{worked.name}.svg").write_bytes(FORMATS["svg"].render(source)[""])
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         scratch = Path(folder)
         sample = SAMPLE / "report.html"
@@ -52,15 +53,6 @@ def main() -> None:
             html = scratch / f"{case}.html"
             html.write_bytes(page(open_file(unpacked(name, scratch), FORMATS["html"], Reading(None, 1 << 30, silent))))
             shoot(browser, html, PICTURES / f"case-{case}.png", "light", is_cut=True)
-
-
-def unpacked(name: str, folder: Path) -> Path:
-    """Return a capture of the tests, with what was measured beside it."""
-    packed, capture = DATA / f"{name}.sqlite.xz", folder / f"{Path(name).name}.sqlite"
-    capture.write_bytes(lzma.decompress(packed.read_bytes()))
-    if (measured := unprofiled_file(DATA / f"{name}.sqlite")).exists():
-        shutil.copy(measured, folder)
-    return capture
 
 
 def sampled(folder: Path) -> Source:

@@ -86,7 +86,8 @@ def test_shellcheck_finds_nothing(script: str, tmp_path: Path) -> None:
 
 
 def test_the_own_nightly_workflow_is_current() -> None:
-    template = (TEMPLATES / "github" / "nightly.yml").read_text()
+    # a repository has one site: that of the documents has the page of the history, too
+    template, _, _ = (TEMPLATES / "github" / "nightly.yml").read_text().partition("      - uses: actions/upload-pages-")
     own = template.replace("your-org/nightsight@v0.1.0 # yours", "./")
     path = ROOT / ".github" / "workflows" / "nightly.yml"
     if os.environ.get("NIGHTSIGHT_DOCS") == "write":

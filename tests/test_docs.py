@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from nightsight.cli import main
@@ -24,6 +25,7 @@ from nightsight.results.entry import Column, Entry
 from nightsight.results.rules import KERNEL_WORDS, RULE, RULES, UNSIMULATED
 from nightsight.stats import REPORTS
 from tests.documents import check
+from tests.gallery import contents
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -129,7 +131,6 @@ def test_what_is_written_from_help_is_current() -> None:
         ("docs/stats.md", list(REPORTS)),
         ("docs/command-line.md", [*FORMATS, *COLLECTORS, *all_commands()]),
         ("docs/page.md", list(FORMATS)),
-        ("README.md", [workload.name for workload in registered_workloads()]),
     ],
 )
 def test_a_document_names_all_there_is(document: str, names: list[str]) -> None:
@@ -142,6 +143,10 @@ def test_the_help_of_a_command_ends_with_an_example(name: str) -> None:
     command = all_commands()[name]
     text = command.get_help(click.Context(command, click.Context(main, **main.context_settings), info_name=name))
     assert f"nightsight {name}" in text.partition("Options:")[0]
+
+
+def test_the_gallery_lists_its_reports() -> None:
+    check(DOCS / "gallery.md", "\n".join(contents()))
 
 
 def test_documents_link_to_what_is_there() -> None:
@@ -164,15 +169,44 @@ def test_what_a_report_tells_is_in_the_table_of_privacy_field_by_field() -> None
 
 
 def test_figures_are_the_same_in_all_documents() -> None:
-    """The README and the changelog quote the first table of docs/causes.md, and the job of 64 ranks."""
+    """The README and the changelog quote the first table of docs/causes.md; others quote the job of 64 ranks."""
     causes, benchmarks = (DOCS.joinpath(name).read_text(encoding="utf-8") for name in ("causes.md", "benchmarks.md"))
     named = re.findall(r"^- Named first: (\d+ of \d+)", causes, flags=re.MULTILINE)[0]
     near, predicted = re.findall(r"within a factor of 1\.5: (\d+) of (\d+)", causes)[0]
     ((seconds, megabytes),) = re.findall(r"64 ranks of 100,000 kernels \| ([\d.]+) s \| ([\d,]+) MB", benchmarks)
     job = f"{round(float(seconds))} s and {float(megabytes.replace(',', '')) / 1000:.1f} GB"
-    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", DOCS / "ranks.md"):
+    changes = ROOT / "CHANGELOG.md"
+    for path in (changes, DOCS / "differences.md", DOCS / "ranks.md"):
+        assert job in " ".join(path.read_text(encoding="utf-8").split()), path.name
+    for path in (changes, ROOT / "README.md"):
         text = " ".join(path.read_text(encoding="utf-8").split())
-        assert job in text, path.name
-        if path.parent == ROOT:
-            assert f"{named} programs with a planted cause" in text, path.name
-            assert re.search(rf"[Oo]f {predicted} predicted gains, {near} ", text), path.name
+        assert f"{named} programs with a planted cause" in text, path.name
+        assert re.search(rf"[Oo]f {predicted} predicted gains, {near} ", text), path.name
+
+
+def test_the_readme_is_one_screen() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 45
+
+
+def test_the_readme_gives_no_more_rules_than_there_are() -> None:
+    (count,) = re.findall(
+        r"\[(\d+) rules\]\(docs/advice\.md\) and more", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
+    assert int(count) < len(RULE | KERNEL_WORDS) + len(UNSIMULATED)
+
+
+def all_pages() -> Iterator[str]:
+    """Write the navigation of the site as lists of links, for those who read docs/ without it."""
+    _, _, nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")
+    elsewhere = {"index.md": "../README.md", "sample/report.html": "../reports/sample/report.html"}
+    elsewhere |= {f"{path.stem.lower()}.md": f"../{path.name}" for path in ROOT.glob("*.md")}
+    for group in yaml.safe_load(nav):
+        ((title, entries),) = group.items()
+        yield f"## {title}\n"
+        for name, page in (item for entry in entries for item in entry.items()):
+            yield f"- [{name}]({elsewhere.get(page, page)})"
+        yield ""
+
+
+def test_the_list_of_all_pages_is_that_of_the_site() -> None:
+    check(DOCS / "README.md", "\n".join(all_pages()))

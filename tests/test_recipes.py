@@ -13,7 +13,8 @@ from nightsight.cli import main
 from nightsight.options import ProfileOptions
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("README.md", "docs/recipes.md", "docs/workloads.md", "docs/page.md")
+RECIPES = tuple(f"docs/{name}.md" for name in ("recording", "training", "inference", "cuda", "jax"))
+DOCUMENTS = (*RECIPES, "README.md", "docs/install.md", "docs/workloads.md", "docs/page.md")
 
 
 def commands(document: str) -> Iterator[str]:
@@ -38,7 +39,7 @@ def parsed(line: str) -> click.Context:
 
 
 def test_the_recipes_have_command_lines() -> None:
-    lines = [line for document, line in COMMANDS if document == "docs/recipes.md"]
+    lines = [line for document, line in COMMANDS if document in RECIPES]
     assert len(lines) > 15
     for word in (
         "vllm bench latency",
@@ -50,8 +51,9 @@ def test_the_recipes_have_command_lines() -> None:
     ):
         assert any(word in line for line in lines)
     # no line of a block was missed because it is broken in the wrong place
-    text = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
-    assert len(re.findall(r"^(?:\w+=\S+ )*nightsight (?:profile|report) ", text, re.MULTILINE)) == len(lines)
+    texts = [(ROOT / document).read_text(encoding="utf-8") for document in RECIPES]
+    starts = (re.findall(r"^(?:\w+=\S+ )*nightsight \w+ ", text, re.MULTILINE) for text in texts)
+    assert sum(map(len, starts)) == len(lines)
 
 
 @pytest.mark.parametrize(("document", "line"), COMMANDS)

@@ -43,6 +43,25 @@ def test_the_bars_are_as_long_as_the_steps_and_all_text_is_inside(recorded: Reco
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|url\(|<script", svg)
 
 
+def test_a_headline_of_two_texts_has_no_third(recorded: Recorded) -> None:
+    texts = [
+        "".join(text.itertext()) for text in ET.fromstring(render_svg(recorded.report("loader"))).iter(f"{_SVG}text")
+    ]
+    assert texts[0] == "The GPU waits for host code in load."
+    assert "(no name)" not in texts
+
+
+def test_long_names_end_before_the_edge(recorded: Recorded) -> None:
+    root = ET.fromstring(render_svg(recorded.report("lightning_images")))
+    texts = [text for text in root.iter(f"{_SVG}text") if text.attrib.get("class") != "time"]
+    sizes = {"title": 24 * 0.66, "fix": 16 * 0.56}
+    for text in texts:
+        size = sizes.get(text.attrib.get("class", ""), 13 * 0.56)
+        written = "".join(text.itertext())
+        assert float(text.attrib["x"]) + size * cell_len(written) < 860, written
+    assert any("…" in "".join(text.itertext()) for text in texts)
+
+
 def test_a_report_without_fixes_has_its_headline(recorded: Recorded) -> None:
     report = recorded.report("lines.ncu-rep")
     assert ladder_of(report) is None

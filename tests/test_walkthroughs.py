@@ -16,7 +16,9 @@ from nightsight.model.report import Report
 
 ROOT = Path(__file__).parents[1]
 LARGE = ("tests/data", "reports", "docs/img")
-NOT_OURS = shutil.ignore_patterns("__pycache__", "node_modules", "shared", "*.egg-info", ".[!cg]*", ".git", ".gpu")
+NOT_OURS = shutil.ignore_patterns(
+    "__pycache__", "node_modules", "build", "shared", "*.egg-info", ".[!cg]*", ".git", ".gpu"
+)
 PLACE = re.compile(r"(?:# |<!-- )(?P<file>[\w/.]+)(?:, (?P<where>after|before|in) `?(?P<name>\w+)`?)?(?: -->)?\n")
 ANALYSIS, RULE = "How to add an analysis", "How to add a rule of advice"
 WRITTEN = {"docs/report-json.md", "tests/gold/mlp.json", "tests/gold/train.json"}

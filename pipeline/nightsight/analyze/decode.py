@@ -20,7 +20,7 @@ _NS_PER_S: Final = 1e9
 _NO_WEIGHTS: Final = (
     "How many bytes of weights a step reads is unknown, so steps that decode have no roofline. Add the log of the "
     "server with --attach: vLLM and SGLang write it when they start. For other engines, attach a file with "
-    "`weight_bytes` (docs/page.md)."
+    "`weight_bytes` (docs/inference.md)."
 )
 _NO_PEAK: Final = "The peak rate of this GPU's memory is unknown, so the steps that decode have no roofline."
 _NO_CACHE: Final = "Keys and values are not counted{where}: {lacking}. The least time is only that of the weights."

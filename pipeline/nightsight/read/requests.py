@@ -37,7 +37,7 @@ EVENTS: Final = (
     "last_seen",
     "failed",
 )
-"""The events of a log of requests, in the order in which they happen; docs/page.md explains them."""
+"""The events of a log of requests, in the order in which they happen; docs/inference.md explains them."""
 _AGAIN: Final = "preempted"
 _BY_CLIENT: Final = ("sent", "first_seen", "last_seen")
 _BY_SERVER: Final = ("received", "tokenized", "scheduled", "first_token", "last_token")

@@ -33,7 +33,7 @@ _MOST_BYTES: Final = 64_000_000
 _READABLE: Final = (
     "Known are the result files of `vllm bench serve|latency|throughput`, `trtllm-bench --report_json`, "
     "sglang.bench_serving, aiperf and genai-perf, a JSON object with numbers named as by `vllm bench serve`: "
-    "output_throughput, mean_ttft_ms, p99_tpot_ms, and logs of requests and engines (docs/page.md)."
+    "output_throughput, mean_ttft_ms, p99_tpot_ms, and logs of requests and engines (docs/inference.md)."
 )
 Document = Mapping[str, Any]
 Figure = tuple[str, str, str, float | None]
