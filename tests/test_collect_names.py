@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from nightsight import options
 from nightsight.cli import main
-from nightsight.collect.names import NAMES, Annotation, annotation_of
+from nightsight.collect.names import FORKED, NAMES, Annotation, annotation_of, watching_forks
 from nightsight.collect.nsys import collect_nsys
 from nightsight.collect.workloads import PACKAGE, Program, Request
 
@@ -145,6 +145,28 @@ def test_a_capture_with_every_nsys(
     assert [finding.rule for finding in capture.findings] == ["no_names"] * (bool(names) and not can)
     expected = ("modules, shapes, python" if can else "modules") if names else None
     assert capture.parameters.get("names") == expected
+
+
+def test_forks_that_used_cuda_are_a_finding(fake_nsys: Callable[..., Path], tmp_path: Path) -> None:
+    fake_nsys("ok")
+    used = "import os; [open(os.environ['NIGHTSIGHT_SAVES'] + '/' + str(n), 'w') for n in range(2)]"
+    request = Request(tmp_path / "captures", tmp_path / "logs", timeout_s=20)
+    capture = collect_nsys(Program("tiny", "script", (sys.executable, "-c", used)), request)
+    (finding,) = (finding for finding in capture.findings if finding.rule == FORKED)
+    assert finding.detail.startswith("The program forked 2 processes that used CUDA.")
+    assert not (request.logs / "forks").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "count"), [(0, (), 0), (1, (), 1), (1, ("--trace-fork-before-exec=true",), 0)]
+)
+def test_forks_that_are_traced_are_not_a_finding(
+    tmp_path: Path, files: int, options: tuple[str, ...], count: int
+) -> None:
+    with watching_forks(Request(logs=tmp_path, nsys_arguments=options)) as findings:
+        for number in range(files):
+            (tmp_path / "forks" / str(number)).touch()
+    assert len(findings) == count
 
 
 def test_ranges_that_are_not_traced_are_not_made(fake_nsys: Callable[..., Path], tmp_path: Path) -> None:

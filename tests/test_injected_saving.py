@@ -14,19 +14,23 @@ spec = importlib.util.spec_from_file_location("saving", {str(MODULE)!r})
 saving = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(saving)
 loaded = [True]
+in_use = [True]
 
 class Driver:
+    def cuDeviceGetCount(self, _):
+        return 0 if in_use[0] else 3
+
     def cuProfilerStop(self):
         os.write(1, b"saved ")
 
 saving._driver = lambda: Driver() if loaded[0] else None
-saving.start()
+saving.start(sys.argv[1])
 """
 
 
-def printed(program: str) -> list[str]:
+def printed(program: str, folder: str = "") -> list[str]:
     """Return the words that a program prints after our module was started in it."""
-    command = [sys.executable, "-W", "ignore", "-c", _BEGIN + textwrap.dedent(program)]
+    command = [sys.executable, "-W", "ignore", "-c", _BEGIN + textwrap.dedent(program), folder]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout.split()
 
 
@@ -39,6 +43,8 @@ def printed(program: str) -> list[str]:
         # libraries take CUDA down in atexit, after which there is nothing to save
         ("import atexit; atexit.register(os.write, 1, b'down ')", ["saved", "down"]),
         ("loaded[0] = False; os._exit(0)", []),
+        # loaded by an import, and not used
+        ("in_use[0] = False; os._exit(0)", []),
     ],
 )
 def test_saved_before_the_process_ends(program: str, words: list[str]) -> None:
@@ -56,6 +62,21 @@ def test_a_fork_saves_only_what_is_its_own() -> None:
     # the parent has CUDA: the child cannot use it, and must not touch it
     assert printed(forks) == []
     assert printed(f"loaded[0] = False\n{textwrap.dedent(forks)}") == ["saved"]
+
+
+@pytest.mark.parametrize(("child", "count"), [("in_use[0] = True", 1), ("pass", 0)])
+def test_a_fork_that_used_cuda_leaves_a_file(tmp_path: Path, child: str, count: int) -> None:
+    program = f"""
+    in_use[0] = False
+    if os.fork() == 0:
+        {child}
+        os._exit(0)
+    os.wait()
+    in_use[0] = True
+    """
+    # the program itself is recorded
+    assert printed(program, str(tmp_path)) == ["saved"] * (1 + count)
+    assert len([*tmp_path.iterdir()]) == count
 
 
 def test_a_driver_that_fails_does_not_disturb_the_program() -> None:

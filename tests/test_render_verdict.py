@@ -226,6 +226,13 @@ def test_a_capture_that_lacks_the_gpu_says_so_before_what_the_cpu_did(rule: str,
     assert verdict_of(result("cpu_ops", operators), findings=(lacking,)).text == text
 
 
+def test_that_forks_use_the_gpu_says_more_than_that_nothing_was_recorded() -> None:
+    nothing = Finding("gpu_not_recorded", "warning", "GPU", "", "Update nsys.")
+    forked = Finding("forked_work_lost", "warning", "GPU", "It forked 2 processes.", "Start processes with spawn.")
+    text = "GPU work was not recorded. It forked 2 processes. First: start processes with spawn."
+    assert verdict_of(findings=(nothing, forked)).text == text
+
+
 def test_what_the_verdict_says_of_a_capture_is_not_repeated() -> None:
     lacking = Finding("lost_events", "warning", "No GPU work was saved", "It was lost. So it is.", "End by itself.")
     other = Finding("odd", "warning", "Odd", "")

@@ -285,6 +285,9 @@ def test_torchrun(tmp_path: Path) -> None:
 def test_processes_that_a_program_starts_are_recorded(tmp_path: Path, way: str) -> None:
     nightsight("profile", "--no-time-steps", "--window", "whole", processes.__file__, "--", way, cwd=tmp_path)
     report = Report.from_json((run_folder(tmp_path) / "report.json").read_text())
+    if way == "fork":
+        assert "forked_work_lost" in [finding.rule for finding in report.findings]
+        return
     count = processes.KERNELS * (3 if way == "service" else 1)
     assert count <= report.result("cuda_gpu_kern_sum").rows["instances"].sum() <= count + 5
 

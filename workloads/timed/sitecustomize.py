@@ -1,7 +1,8 @@
 """Record when the steps of a program begin, or name its parts: Python runs this file first if it is on its path.
 
 Environment variables choose what it does. $NIGHTSIGHT_NAMES: PyTorch's modules and others get names for a profiler
-(`injected/naming.py`). $NIGHTSIGHT_SAVES: a profiler saves its buffers before the process ends (`injected/saving.py`).
+(`injected/naming.py`). $NIGHTSIGHT_SAVES: a profiler saves its buffers before the process ends, and a fork
+that used CUDA leaves a file in that folder (`injected/saving.py`).
 $NIGHTSIGHT_PROOF: the results of the program are recorded, and the switches in $NIGHTSIGHT_SWITCHES are on, or, with
 $NIGHTSIGHT_SEARCH, only count their possible changes; the functions in $NIGHTSIGHT_FUNCTIONS are timed and recorded
 (`injected/functions.py`). $NIGHTSIGHT_LIMIT: the program ends after some steps or seconds.
@@ -394,7 +395,7 @@ if __name__ == "sitecustomize":
                 on, named = (os.environ.get(f"NIGHTSIGHT_{kind}", "").split("\n") for kind in ("SWITCHES", "FUNCTIONS"))
                 prove(watched, os.environ["NIGHTSIGHT_PROOF"], on, named, bool(os.environ.get("NIGHTSIGHT_SEARCH")))
         if os.environ.get("NIGHTSIGHT_SAVES"):
-            _injected("saving").start()
+            _injected("saving").start(os.environ["NIGHTSIGHT_SAVES"])
         if os.environ.get("NIGHTSIGHT_NAMES"):
             name(os.environ["NIGHTSIGHT_NAMES"].split())
     _run_hidden()

@@ -9,14 +9,20 @@ buffers before the program ends (workloads/injected/saving.py).
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import rmtree
 from typing import Final
 
+from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
 from nightsight.model.report import Finding
+from nightsight.units import counted
 
+FORKED: Final = "forked_work_lost"
+"""Name of the finding about forks."""
 NAMES: Final = ("modules", "operators", "shapes", "python")
 _VARIABLE: Final = "NIGHTSIGHT_NAMES"
 _SAVES: Final = "NIGHTSIGHT_SAVES"
@@ -68,7 +74,7 @@ def annotation_of(program: Program, request: Request, *, help_text: str) -> Anno
     takes_hook = "modules" in chosen or (request.names != () and _takes_hook(program))
     return Annotation(
         tuple(options),
-        _hook_variables(chosen, child_environment(request), is_cheap=is_auto) if takes_hook else {},
+        _hook_variables(chosen, request, is_cheap=is_auto) if takes_hook else {},
         ", ".join(chosen) + " (auto)" * bool(chosen and is_auto),
         (_UNKNOWN.filled(names=", ".join(unsupported)),) if unsupported and not is_auto else (),
     )
@@ -115,10 +121,12 @@ def _knows(help_text: str, option: str) -> bool:
     return re.search(rf"{option}(?![\w-])", help_text) is not None
 
 
-def _hook_variables(chosen: Sequence[str], environment: Mapping[str, str], *, is_cheap: bool) -> dict[str, str]:
+def _hook_variables(chosen: Sequence[str], request: Request, *, is_cheap: bool) -> dict[str, str]:
     """Return the variables that make Python load our hook; without commas, which nsys reads as separators."""
+    environment, saves = child_environment(request), str(_forks(request))
+    saves = "/nowhere" if "," in saves else saves
     path = [str(PACKAGE / "timed"), *filter(None, [environment.get("PYTHONPATH", "")])]
-    variables = {_SAVES: "1", "PYTHONPATH": os.pathsep.join(path)}
+    variables = {_SAVES: saves, "PYTHONPATH": os.pathsep.join(path)}
     if "modules" in chosen:
         words = ["modules", *["sparing"] * is_cheap, *["annotated"] * any(name in chosen for name in _BY_TORCH)]
         variables[_VARIABLE] = " ".join(words)
@@ -129,6 +137,34 @@ def _hook_variables(chosen: Sequence[str], environment: Mapping[str, str], *, is
 _BY_TORCH: Final = ("operators", "shapes")
 
 
+@contextmanager
+def watching_forks(request: Request) -> Iterator[list[Finding]]:
+    """Fill a list with a finding if processes that the program forked used CUDA, which nsys does not record."""
+    folder, findings = writable_folder(_forks(request)), list[Finding]()
+    try:
+        yield findings
+        count = sum(1 for _ in folder.iterdir())
+    finally:
+        rmtree(folder, ignore_errors=True)
+    is_traced = any(argument.startswith(_TRACES_FORKS) for argument in request.nsys_arguments)
+    if count and not is_traced:
+        findings.append(_FORKED.filled(processes=counted(count, "process", "processes")))
+
+
+def _forks(request: Request) -> Path:
+    return (request.logs / "forks").absolute()
+
+
+_TRACES_FORKS: Final = "--trace-fork-before-exec=true"
+# by default nsys does not: its help says that tracing after a fork is undefined behavior, and may crash the program
+_FORKED: Final = Finding(
+    FORKED,
+    "warning",
+    "GPU work of forked processes was not recorded",
+    "The program forked {processes} that used CUDA. nsys does not record what a process does after a fork.",
+    'Start processes with spawn: multiprocessing.set_start_method("spawn"). Or record them with '
+    f"--nsys-arg={_TRACES_FORKS}, which can make a program hang or crash.",
+)
 _UNKNOWN: Final = Finding(
     "no_names",
     "warning",

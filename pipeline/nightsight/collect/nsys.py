@@ -12,7 +12,7 @@ from typing import Final
 
 from nightsight.captures import NSYS_EXPORT, NSYS_RECORDING, NSYS_REPORT
 from nightsight.collect.compilations import compile_log
-from nightsight.collect.names import Annotation, annotation_of
+from nightsight.collect.names import Annotation, annotation_of, watching_forks
 from nightsight.collect.process import Child, Outcome, last_lines, run_logged
 from nightsight.collect.recordings import missing_recordings, recording_options, remedy_for
 from nightsight.collect.session import Session, new_session, recorder_of
@@ -81,9 +81,10 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     annotation = annotation_for(nsys, program, request)
     if annotation.description:
         request.progress(f"annotating: {annotation.description}")
-    run = record(nsys, program, remaining, report=report)
+    with watching_forks(remaining) as forks:
+        run = record(nsys, program, remaining, report=report)
     failure, first_output = run.failure, _first_output(request.logs / PROGRAM_OUTPUT)
-    findings = (*run.findings, *annotation.findings, *missing_recordings(request.recordings, first_output))
+    findings = (*run.findings, *forks, *annotation.findings, *missing_recordings(request.recordings, first_output))
     request.progress(f"exporting {report.name}")
     exported_s = _export_part(report, database, nsys=nsys, log=request.logs / "export.log", failure=failure)
     return Capture(

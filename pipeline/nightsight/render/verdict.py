@@ -45,7 +45,9 @@ _START_UP_PCT: Final = 25.0
 # predictions above this have no decimals
 _WHOLE_PCT: Final = 10.0
 # descriptions of captures without GPU work, by the rules that explain why there is none
+# of several, the first says most
 _WITHOUT_GPU: Final = {
+    "forked_work_lost": "GPU work was not recorded.",
     "gpu_not_recorded": "GPU work was not recorded.",
     "lost_events": "GPU work was not saved.",
     "no_gpu_work": "No work on a GPU.",
@@ -322,8 +324,9 @@ def _without_gpu(report: Report, run: Numbers, causes: Sequence[Finding]) -> Ver
         state = f"{counted(kernels, 'kernel')} replayed by ncu, without a timeline."
         causes = causes or [finding for finding in report.findings if finding.source.startswith("ncu_")]
         return _on_finding(state, causes[0]) if causes else Verdict(state, _largest_replay(report.rows(NCU_LIMITS)))
-    doubt = next((finding for finding in report.findings if finding.rule in _WITHOUT_GPU), None)
-    if doubt is not None:
+    doubts = [finding for finding in report.findings if finding.rule in _WITHOUT_GPU]
+    if doubts:
+        doubt = min(doubts, key=lambda finding: [*_WITHOUT_GPU].index(finding.rule))
         reason = printable(SENTENCES.split(doubt.detail, maxsplit=1)[0]) if doubt.detail else ""
         first = f"First: {doubt.remedy[:1].lower()}{doubt.remedy[1:]}"
         return Verdict(_WITHOUT_GPU[doubt.rule], reason, first, about=doubt)
