@@ -119,7 +119,7 @@ def pictures() -> list[Picture]:
         Boxes(**around, kind="a", trees=(Tree(NASTY, (box,), 1, NASTY, NASTY),)),
         Heat(**around, rows=(HeatRow(NASTY, ("", "M0 0"), NASTY, "00"),), numbers=ticks, summary=NASTY, **numbers),
         wholes(whole, lambda _: NASTY),
-        Ladder(**around, rungs=(rung, replace(rung, anchor=""))),
+        Ladder(**around, rungs=(rung, replace(rung, anchor="")), whole_ns=9.0),
     ]
 
 

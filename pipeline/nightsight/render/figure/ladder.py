@@ -1,7 +1,7 @@
 """The ladder: a bar for a step now, and one after each fix in the order to apply them, on one scale."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import pandas as pd
@@ -50,11 +50,22 @@ class Rung:
 
 @dataclass(frozen=True, kw_only=True)
 class Ladder(Picture):
-    """Bars from the top down, the step now first."""
+    """Bars from the top down, the step now first. whole_ns: the time of the first bar."""
 
     layout: ClassVar = "ladder"
     look: str = "ladder"
     rungs: tuple[Rung, ...]
+    whole_ns: float
+
+    def on_scale(self, longest_ns: float) -> "Ladder":
+        """Return this ladder on the scale of a longer one, without links."""
+        share = self.whole_ns / longest_ns
+
+        def scaled(part: RungPart) -> RungPart:
+            return replace(part, x=round(share * part.x, 3), width=round(share * part.width, 3))
+
+        rungs = (replace(rung, anchor="", parts=tuple(map(scaled, rung.parts))) for rung in self.rungs)
+        return replace(self, rungs=tuple(rungs))
 
 
 def ladder(parts: Frame, fixes: Fixes, described: Callable[[Fix], tuple[str, str]]) -> Ladder | None:
@@ -88,7 +99,7 @@ def ladder(parts: Frame, fixes: Fixes, described: Callable[[Fix], tuple[str, str
         before_ns = fix.after_ns
     one = "A step" if fixes.is_step else "The window"
     title = f"{one} now, and after each fix in the best order (predicted, without the profiler)"
-    return Ladder(title=title, keys=keys_of(named), rungs=tuple(rungs))
+    return Ladder(title=title, keys=keys_of(named), rungs=tuple(rungs), whole_ns=whole)
 
 
 def _by_category(parts: Frame) -> pd.DataFrame:
