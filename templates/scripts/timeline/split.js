@@ -10,7 +10,7 @@ import { EVENT_HEIGHT } from "./canvas.js";
  */
 
 const LEAST_LABEL = 44; // px
-const PALE = 0.4; // as .idle in series.css
+const PALE = 0.38; // as .idle in series.css
 
 /**
  * Fills an image with the time of each category in each column, from the bottom up. Returns the category of columns that
