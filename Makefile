@@ -85,7 +85,7 @@ lock: ## pin the packages that CI installs, with hashes; needs uv
 		--only-binary :all: --generate-hashes --no-annotate --custom-compile-command "make lock" \
 		-c constraints.txt --quiet -o templates/ci/requirements.txt
 
-pictures: $(READY_DEV) ## render the sample report and the pictures in docs/ with Chromium
+pictures: $(READY_DEV) ## render the sample report, the pictures in docs/ and the style page (reports/style) with Chromium
 	$(RUN) -m tests.pictures
 
 bench: $(READY_DEV) ## measure the figures of docs/benchmarks.md, and mark those above the limit; AGAINST=COMMIT: in turns with a commit

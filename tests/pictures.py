@@ -1,4 +1,6 @@
-"""Renders the sample report and the pictures in the documents anew: `make pictures`. Needs Chromium, and no GPU.
+"""Renders the sample report, the pictures in the documents and the style page anew: `make pictures`.
+
+Needs Chromium, and no GPU.
 
 The sample is of `tests/gpu/sample.py` on a GPU host. What ncu said of it is in its report.json only, which stays as it
 is. The other pictures are of the captures of the worked cases: screenshots, and the ladders of fixes.
@@ -20,7 +22,9 @@ from nightsight.render import FORMATS, Source
 from nightsight.runs.unprofiled import with_unprofiled
 from nightsight.workflows.opening import Reading, open_file
 from tests.browser.chromium import chromium
+from tests.comparisons import train_comparison
 from tests.gallery import opened, unpacked
+from tests.style_page import LOOKS, style_page
 from tests.worked import WORKED
 
 ROOT: Final = Path(__file__).parents[1]
@@ -33,6 +37,9 @@ CASES: Final = (
     "planted/others/pageable",
     "nsys/causes/unfused",
 )
+STYLE: Final = ROOT / "reports" / "style"
+"""Not in git: the page with every element, and pictures of it."""
+STYLED: Final = ("nsys/train/train", "nsys/ddp2/ddp2", "nsys/python_names/python_names", "nsys/everything/everything")
 WIDTH: Final = 1280
 HEIGHT: Final = 860
 COLORS: Final = 160
@@ -53,6 +60,25 @@ def main() -> None:
             html = scratch / f"{case}.html"
             html.write_bytes(page(open_file(unpacked(name, scratch), FORMATS["html"], Reading(None, 1 << 30, silent))))
             shoot(browser, html, PICTURES / f"case-{case}.png", "light", is_cut=True)
+        styles(browser, scratch)
+
+
+def styles(browser: Any, folder: Path) -> None:
+    """Write the page with every element, and a picture of it in each look."""
+    STYLE.mkdir(exist_ok=True)
+    reports = [open_file(unpacked(name, folder), FORMATS["html"], Reading(None, 1 << 30, silent)) for name in STYLED]
+    first, *_ = (source.report for source in reports)
+    html = STYLE / "style.html"
+    html.write_text(
+        style_page([*(source.report for source in reports), sampled(folder).report], train_comparison(first))
+    )
+    for name, look in LOOKS.items():
+        tab = browser.new_page(**look)
+        if name == "print":
+            tab.emulate_media(media="print")
+        tab.goto(html.as_uri())
+        tab.screenshot(path=STYLE / f"{name}.png", full_page=True)
+        tab.close()
 
 
 def sampled(folder: Path) -> Source:

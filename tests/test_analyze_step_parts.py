@@ -293,14 +293,14 @@ def test_without_gpu_work_steps_are_those_of_the_cpu_and_of_its_operators(tmp_pa
     assert measures(report, source="").table.set_index("name")["value"]["step_ns"] == 100_000
     page = render_html(report)
     assert "In operators" in page
-    assert "Solid: in operators, on any thread. Striped: outside. The line is the median of all steps." in page
+    assert "Solid: in operators, on any thread. Pale: outside. The line is the median of all steps." in page
 
 
 def test_without_operators_a_step_of_the_cpu_is_host_code() -> None:
     report = build_report(draw("nvtx  [s ][s   ][s ]"), "cpu")
     frame = report.result("step_times").rows
     assert frame["host_ns"].tolist() == frame["time_ns"].tolist() == [4000, 6000, 4000]
-    assert "Striped: all of a step, because no operators were recorded. The line is" in render_html(report)
+    assert "Pale: all of a step, because no operators were recorded. The line is" in render_html(report)
 
 
 def test_captures_without_api_calls_have_parts_too() -> None:

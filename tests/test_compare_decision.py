@@ -25,7 +25,7 @@ def decision(before: tuple[float, ...], after: tuple[float, ...], rules: Setting
     ("after", "status", "begins"),
     [
         (SAME, 0, "passed: no regression above 5 %: step time within ±0.2 %, on 3 + 3 runs"),
-        (FASTER, 0, "passed: step time -10"),
+        (FASTER, 0, "passed: step time \N{MINUS SIGN}10"),
         (SLOWER, 1, "regression: step time +5.0 % (+4."),
         (NOISY, 4, "inconclusive: step time"),
         (SLOWER[:1], 4, "inconclusive: step time +5.0 %, fewer than 3 runs a side, on 3 + 1 runs"),

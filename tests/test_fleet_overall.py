@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.fleet.overall import workload_of
+from nightsight.fleet.overall import workloads_of
 from nightsight.model.fleet import Summary
 from tests.fleets import STEP, made_fleet, summary
 from tests.properties import examples
@@ -140,16 +140,18 @@ def test_captures_without_gpu_and_without_steps_are_no_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "workload"),
+    ("files", "workloads"),
     [
-        ("nights/2026-11-20/train.sqlite", "train"),
-        ("rank12.sqlite", "rank#"),
-        ("mlp_dim512.pt.trace.json.gz", "mlp_dim#"),
-        ("mlp/20261120-111931", "#-#"),
+        (["nights/2026-11-20/train.sqlite"], ["train"]),
+        (["rank0.sqlite", "rank12.sqlite"], ["rank#"] * 2),
+        (["d2h-bad.sqlite", "d2h-good.sqlite"], ["d2h-bad", "d2h-good"]),
+        (["d2h_1.sqlite", "d2h_2.sqlite"], ["d2h_#"] * 2),
+        (["mlp_dim512.pt.trace.json.gz"], ["mlp_dim512"]),
+        (["mlp/20261120-111931", "mlp/20261121-111931"], ["#-111931"] * 2),
     ],
 )
-def test_a_capture_that_does_not_say_is_of_what_its_name_says_without_numbers(file: str, workload: str) -> None:
-    assert workload_of(file) == workload
+def test_a_capture_that_does_not_say_is_of_what_its_name_says(files: list[str], workloads: list[str]) -> None:
+    assert workloads_of(pd.Series(files)).tolist() == workloads
 
 
 def test_a_name_given_for_captures_holds_for_those_that_do_not_say() -> None:

@@ -59,13 +59,12 @@ def test_parts_are_stacked_the_busy_ones_at_the_bottom() -> None:
     assert [tick.text for tick in plot.up] == ["8 µs", "4 µs", "0"]
     busy, idle = plot.of(Path)
     assert [(key.label, key.look, key.is_idle) for key in view.keys] == [
-        ("compute", busy.look, False),
-        ("host code", idle.look, True),
+        ("compute", "series-kernel", False),
+        ("host code", "series-others", True),
     ]
-    assert (busy.look, idle.look) == ("series-kernel", "series-others")
+    assert (busy.look, idle.look) == ("series-kernel", "series-others idle")
     assert heights(busy.path) == [(50, 50), (75, 25), (0, 100)]
     assert heights(idle.path) == [(0, 50), (0, 75)]
-    assert [part.stripes for part in plot.of(Part)] == [(0, 50), (0, 75), None]
 
 
 def test_each_column_says_its_numbers_and_where_it_is() -> None:
@@ -165,7 +164,5 @@ def test_columns_lie_side_by_side_and_inside_the_plot(times: list[tuple[float, f
     assert all(one[1] <= other[0] + 0.02 for one, other in pairwise(edges))
     assert edges[0][0] >= 0
     assert edges[-1][1] <= 100.02
-    stripes = [part.stripes for part in plot.of(Part) if part.stripes]
-    assert all(0 <= top <= 100 and 0 <= height <= 100.01 - top for top, height in stripes)
     for mark in plot.of(Path):
         assert all(top >= 0 and top + height <= 100 for top, height in heights(mark.path))

@@ -11,10 +11,21 @@ from hypothesis import strategies as st
 
 from nightsight.model.compare import CHANGES, Comparison, unit_of
 from nightsight.render.compare import render_comparison
-from nightsight.render.compare.figures import columns, forest
+from nightsight.render.compare.figures import StepBars, forest, step_bars
 from nightsight.render.compare.page import comparison_page
-from nightsight.render.compare.words import PARTS, MeasureNames, change_texts, gates, interval, percent, tally
-from tests.comparisons import compared, hostile_comparison, runs, train_comparison
+from nightsight.render.compare.words import (
+    PARTS,
+    MeasureNames,
+    belief,
+    change_texts,
+    facts,
+    gates,
+    interval,
+    percent,
+    tally,
+    title_words,
+)
+from tests.comparisons import changed, compared, hostile_comparison, runs, train_comparison
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import HOSTILE
@@ -119,34 +130,73 @@ def test_an_interval_is_drawn_where_it_is() -> None:
     assert drawn.same == pytest.approx((50 - 48 * 3 / 40, 50 + 48 * 3 / 40))
 
 
-def test_columns_add_up_and_have_one_scale() -> None:
-    rows = [
+def bars_of(*rows: dict[str, Any]) -> StepBars | None:
+    return step_bars(small(*rows), MeasureNames(small().changes))
+
+
+def test_the_bars_of_a_step_have_one_scale() -> None:
+    drawn = bars_of(
         {"name": "compute", "baseline": 60.0, "candidate": 100.0, "verdict": "regressed"},
         {"name": "host code", "baseline": 20.0, "candidate": 0.0, "verdict": "removed"},
-    ]
-    drawn = columns(small(*rows), MeasureNames(small().changes))
+    )
     assert drawn is not None
     compute, host = drawn.parts
-    assert (compute.before, compute.after) == ((40.0, 60.0), (0.0, 100.0))
-    assert (host.before, host.after) == ((20.0, 20.0), (0.0, 0.0))
+    assert (compute.before, compute.after) == ((0.0, 60.0), (0.0, 100.0))
+    assert (host.before, host.after) == ((60.0, 20.0), (100.0, 0.0))
     assert (compute.is_busy, host.is_busy) == (True, False)
-    assert drawn.sums == ("80 ns", "100 ns", "+20 ns")
+    assert (drawn.step, drawn.rest) == (("80 ns", "100 ns", "+20 ns"), None)
     assert compute.bar == (50.0, 50.0)
     assert host.bar == (25.0, 25.0)
 
 
-def test_the_columns_say_the_time_of_a_step_where_it_is_known() -> None:
-    step = {"name": "step_ns", "baseline": 90.0, "candidate": 101.0}
-    drawn = columns(
-        small({"name": "compute", "baseline": 60.0, "candidate": 100.0}, step), MeasureNames(small().changes)
+def test_the_parts_of_a_step_have_one_unit_and_add_up_to_the_step() -> None:
+    drawn = bars_of(
+        {"name": "compute", "baseline": 1.6e6, "candidate": 1.632e6},
+        {"name": "host code", "baseline": 3e3, "candidate": 500.0},
+        {"name": "step_ns", "baseline": 1.684e6, "candidate": 1.699e6},
     )
     assert drawn is not None
-    assert (drawn.before, drawn.after, drawn.difference) == ("90 ns", "101 ns", "+11 ns")
+    assert [part.change.difference for part in drawn.parts] == ["+0.032 ms", "\N{MINUS SIGN}0.002 ms"]
+    assert drawn.step == ("1.684 ms", "1.699 ms", "+0.015 ms")
+    assert drawn.rest == ("0.081 ms", "0.066 ms", "\N{MINUS SIGN}0.015 ms")
 
 
-def test_without_parts_there_are_no_columns() -> None:
-    assert columns(small({"baseline": 1.0, "candidate": 2.0}), MeasureNames(small().changes)) is None
-    assert columns(small({"name": "compute"}), MeasureNames(small().changes)) is None
+@pytest.mark.parametrize("is_paired", [False, True])
+def test_a_reader_can_divide_the_values_and_finds_the_change(recorded: Recorded, *, is_paired: bool) -> None:
+    report = recorded.report("train")
+    factors = (1.03, 0.99, 1.1, 1.02, 1.04)
+    sides = [
+        tuple(
+            replace(changed(run, {"step_ns": factor}), series="s" if is_paired else "", order=2 * at + is_second)
+            for at, (run, factor) in enumerate(zip(runs(report, side), of_side, strict=True))
+        )
+        for is_second, (side, of_side) in enumerate((("baseline", factors[::-1]), ("candidate", factors)))
+    ]
+    comparison = compared(*sides)
+    row = comparison.changes.set_index("name").loc["step_ns"]
+    assert row["candidate"] / row["baseline"] - 1 == pytest.approx(row["change_pct"] / 100, rel=1e-9)
+
+
+def test_one_line_says_why_the_verdict_is_believed(trained: Comparison) -> None:
+    assert belief(trained).startswith("Believed. Step, ")
+    assert "90 % interval +" in belief(trained)
+    few = replace(trained, baseline=trained.baseline[:1])
+    assert belief(few) == "Not believed: fewer than 3 runs a side cannot be distinguished from noise."
+
+
+def test_runs_with_names_of_their_sides_title_the_page(trained: Comparison) -> None:
+    sides = [
+        tuple(replace(run, source=f"ab_{side}_{at}.sqlite") for at, run in enumerate(of_side))
+        for side, of_side in (("A", trained.baseline), ("C", trained.candidate))
+    ]
+    named = replace(trained, baseline=sides[0], candidate=sides[1])
+    assert facts(named)[0].startswith("ab_A → ab_C, 5 + 5 runs")
+    assert (title_words(named), title_words(replace(named, workload="ab_C_1"))) == ("train", "ab_A → ab_C")
+
+
+def test_without_parts_there_are_no_bars() -> None:
+    assert bars_of({"baseline": 1.0, "candidate": 2.0}) is None
+    assert bars_of({"name": "compute"}) is None
 
 
 def test_what_changed_stands_before_what_did_not() -> None:
@@ -161,7 +211,14 @@ def test_what_changed_stands_before_what_did_not() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(4.06, "+4.1 %"), (-0.04, "0.0 %"), (0.0, "0.0 %"), (-12.0, "-12.0 %"), (12345.6, "+12,346 %"), (NAN, "–")],
+    [
+        (4.06, "+4.1 %"),
+        (-0.04, "0.0 %"),
+        (0.0, "0.0 %"),
+        (-12.0, "−12.0 %"),
+        (12345.6, "+12,346 %"),
+        (NAN, "–"),
+    ],
 )
 def test_a_percentage_has_its_sign(value: float, text: str) -> None:
     assert percent(value) == text

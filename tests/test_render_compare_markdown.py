@@ -41,15 +41,19 @@ def table_rows(text: str) -> list[list[str]]:
 
 
 def test_the_marker_and_the_verdict_come_first_then_what_changed(trained: Comparison) -> None:
-    first, heading, _, sentence, _, facts, *_ = comparison_markdown(trained, link="report.html").splitlines()
+    first, heading, _, sentence, _, why, *more = comparison_markdown(trained, link="report.html").splitlines()
     assert first == "<!-- nightsight:train -->"
-    assert heading == "### train: 🔴 regressed"
+    assert heading == "### train: 🔴 regressed since f6e5d4c"
     assert sentence.startswith("**A wait for the GPU in every step appeared")
+    assert why.startswith("Believed. Step, profiled: longer in 5 of 5 pairs; 90 % interval +")
+    picture, facts = more[4:6], more[8]
+    assert [line.split()[0] for line in picture] == ["baseline", "candidate"]
+    assert 0 < picture[0].count("█") < picture[1].count("█")
     assert facts == "5 + 5 runs, interleaved · NVIDIA H200 · commit a1b2c3d → f6e5d4c"
 
 
-def test_a_comment_is_about_thirty_lines(trained: Comparison) -> None:
-    assert len(comparison_markdown(trained, link="report.html").splitlines()) <= 45
+def test_a_comment_is_about_fifty_lines(trained: Comparison) -> None:
+    assert len(comparison_markdown(trained, link="report.html").splitlines()) <= 55
     assert comparison_markdown(trained, link="report.html").endswith("\n[Report](report.html)\n")
 
 
@@ -65,7 +69,7 @@ def test_what_changed_most_stands_first_with_its_parts(trained: Comparison) -> N
     table = trained.changes[trained.changes["kind"].isin(["kernel", "copy", "api"])]
     table = table[table["verdict"].isin(["regressed", "improved", "added", "removed"])]
     assert [row[-1].split()[-1] for row in rows[2:]] == table["verdict"].tolist()
-    assert rows[2][2].strip().startswith("-")
+    assert rows[2][2].strip().startswith("\N{MINUS SIGN}")
 
 
 def test_nothing_changed_is_one_line(same: Comparison) -> None:

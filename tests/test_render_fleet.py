@@ -12,10 +12,10 @@ HOUR = 3.6e12
 
 
 def test_the_verdict_names_what_costs_most_and_what_to_do_first() -> None:
-    fleet = made_fleet([summary("a", causes={"wait": 40.0, "fusion": 10.0}), summary("b", causes={"fusion": 10.0})])
+    fleet = made_fleet([summary("a", causes={"wait": 40.0}), summary("b", causes={"fusion": 10.0})])
     verdict = verdict_of(fleet)
     assert verdict.state == "2 captures, 2.000 s of GPU time: GPUs 75.0 % busy."
-    assert verdict.cause == "The GPU waits for host code in `step`: wait: 20.0 % of all GPU time, in 1 of 2."
+    assert verdict.cause == "The GPU waits for host code in `step`: wait: 20.0 % of all GPU time, in 1 of 2 captures."
     assert verdict.first == "First: do it ahead of time."
     assert "in all captures." in verdict_of(made_fleet([summary("a", causes={"wait": 40.0})])).cause
     assert verdict_of(made_fleet([summary("a")])).cause == "No cause of lost time costs enough to act on."
@@ -27,6 +27,22 @@ def test_the_verdict_names_what_costs_most_and_what_to_do_first() -> None:
     )
     nothing = summary("a", step_ns=0.0, gpu_ns=0, gpus=0, busy_ns=0)
     assert verdict_of(made_fleet([nothing])).state == "1 capture without work on a GPU."
+
+
+def test_what_recurs_comes_first_and_leads_to_its_captures() -> None:
+    causes = [{"wait": 40.0}, {"fusion": 10.0}, {"fusion": 5.0}]
+    summaries = [summary(name, causes=gains) for name, gains in zip("abc", causes, strict=True)]
+    fleet = made_fleet(summaries, file=["a.sqlite", "b.sqlite", "c.sqlite"], report=["", "b/report.html", ""])
+    assert "fusion: 5.0 % of all GPU time, in 2 of 3 captures." in verdict_of(fleet).cause
+    fusion, wait = fleet_page(fleet).causes
+    assert (fusion.share, fusion.captures, wait.captures) == ("5.0 %", "2 of 3 captures", "1 of 3 captures")
+    assert fusion.gains == "a step becomes 7.5 % shorter, up to 10.0 %"
+    assert fusion.within == (("b.sqlite", "b/report.html"), ("c.sqlite", ""))
+
+
+def test_a_cause_of_many_captures_leads_to_the_first_and_counts_the_others() -> None:
+    (cause,) = fleet_page(made_fleet([summary(f"c{number:02}", causes={"wait": 9.0}) for number in range(20)])).causes
+    assert (len(cause.within), cause.more) == (12, 8)
 
 
 def test_much_gpu_time_is_in_hours() -> None:
@@ -54,9 +70,8 @@ def test_several_causes_of_a_rule_are_one_row_that_says_so() -> None:
     other = summary("b", causes={"wait": 5.0})
     other = replace(other, tables={**other.tables, "causes": other["causes"].assign(cause="Elsewhere in `eval`")})
     page = fleet_page(made_fleet([summary("a", causes={"wait": 40.0}), other]))
-    assert page.causes is not None
-    assert [row.name.text for row in page.causes.rows] == [
-        "The GPU waits for host code in step: wait (and 1 more of this kind)"
+    assert [cause.title for cause in page.causes] == [
+        "The GPU waits for host code in `step`: wait (and 1 more of this kind)"
     ]
 
 

@@ -83,18 +83,17 @@ def test_what_is_shorter_than_the_axis_begins_is_one_class() -> None:
 @pytest.mark.parametrize(
     ("median", "high", "expected"),
     [
-        (3000, 4000, [("end", 0), ("start", 0)]),
-        (1050, 1300, [("start", 0), ("start", 1)]),
-        (1050, 9000, [("start", 0), ("end", 0)]),
-        (8500, 9500, [("end", 0), ("end", 1)]),
+        (3000, 4000, [("median", "end", 0), ("p95", "start", 1)]),
+        (1050, 1300, [("median, p95", "start", 1)]),
+        (1050, 9000, [("median", "start", 0), ("p95", "end", 1)]),
+        (8500, 9500, [("median, p95", "end", 0)]),
     ],
 )
-def test_names_of_marks_do_not_touch(median: float, high: float, expected: list[tuple[str, int]]) -> None:
+def test_names_of_marks_do_not_touch(median: float, high: float, expected: list[tuple[str, str, int]]) -> None:
     view = panel((1000, 1250, 1, 1), (8000, 10_000, 1, 1), med_ns=median, p95_ns=high)
     names = view.of(Text)
-    assert [mark.look for mark in names] == [f"{anchor} row-{row}" for anchor, row in expected]
     lines = [mark.begin.x for mark in view.of(Line, "mark-of")]
-    assert [mark.at.x for mark in names] == lines
+    assert [(mark.text, mark.look.removesuffix(" above-plot"), lines.index(mark.at.x)) for mark in names] == expected
     assert lines == pytest.approx([100 * math.log10(x / 1000) for x in (median, high)], abs=0.1)
 
 

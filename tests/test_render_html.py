@@ -290,7 +290,7 @@ def test_a_report_s_line_in_the_index_has_its_key_numbers() -> None:
         failed=True,
         machine=line.machine,
     )
-    assert line.machine.startswith("nsys, arguments ")
+    assert line.machine == f"nsys, {', '.join(f'{name} {text}' for name, text in small_report().parameters.items())}"
 
 
 def test_a_cpu_run_s_line_in_the_index_has_its_window() -> None:

@@ -78,11 +78,10 @@ def outline(macro: str, value: object) -> Outline:
             ],
         ),
         (
-            Part("a", 1, 2, "said", "0 5", (30, 40)),
+            Part("a", 1, 2, "said", "0 5"),
             [
                 ("svg", {"x": "1%", "width": "2%", "data-span": "0 5"}),
                 *(("title", {}), ("rect", {"class": "a"})),
-                *(("svg", {"y": "30%", "height": "40%"}), ("line", {"class": "stripes"})),
             ],
         ),
     ],
@@ -100,7 +99,7 @@ def pictures() -> list[Picture]:
     """Return a picture of each layout, with the same text wherever there is one."""
     ticks = (Tick(50, NASTY),)
     marks = (Text("a", AT, NASTY, NASTY), Rect("a", title=NASTY), Point("a", AT, "M0 0", NASTY, NASTY))
-    plot = Plot(NASTY, (*marks, Part("hit", 0, 9, NASTY, "0 1", None)), ticks, ticks, NASTY, NASTY, "a")
+    plot = Plot(NASTY, (*marks, Part("hit", 0, 9, NASTY, "0 1")), ticks, ticks, NASTY, NASTY, "a")
     around: dict[str, Any] = {"look": "a", "title": NASTY, "notes": (NASTY,)}
     around["keys"] = (
         LegendEntry(NASTY, "a"),
@@ -120,7 +119,7 @@ def pictures() -> list[Picture]:
         Boxes(**around, kind="a", trees=(Tree(NASTY, (box,), 1, NASTY, NASTY),)),
         Heat(**around, rows=(HeatRow(NASTY, ("", "M0 0"), NASTY, "00"),), numbers=ticks, summary=NASTY, **numbers),
         wholes(whole, lambda _: NASTY),
-        Ladder(**around, rungs=(rung, replace(rung, anchor=""))),
+        Ladder(**around, rungs=(rung, replace(rung, anchor="")), whole_ns=9.0),
     ]
 
 

@@ -23,7 +23,7 @@ def table(*rows: tuple[str, str, float], device: int = 0) -> pd.DataFrame:
 def test_parts_are_beside_one_another_and_busy_ones_come_first() -> None:
     drawn = wholes(table(("idle", "host code", 50e6), ("busy", "compute", 40e6), ("busy", "copies and sets", 10e6)))
     (whole,) = drawn.bars
-    assert drawn.key == whole.parts
+    assert [part.label for part in drawn.key] == ["host code", "compute", "copies and sets"]
     assert [(part.label, part.x, part.width) for part in whole.parts] == [
         ("compute", 0, 40),
         ("copies and sets", 40, 10),
@@ -62,19 +62,33 @@ def test_several_devices_have_one_key_of_their_mean() -> None:
     drawn = wholes(pd.concat([one, two]))
     assert [(part.label, part.share) for part in drawn.key] == [
         ("compute", "70.0 %"),
-        ("launch", "5.0 %"),
         ("host code", "25.0 %"),
+        ("launch", "5.0 %"),
     ]
     assert drawn.notes[0].startswith("The numbers are means of all bars.")
 
 
-def test_the_key_has_the_order_of_the_bars_whatever_a_device_lacks() -> None:
+def test_the_bars_have_one_order_whatever_a_device_lacks_and_the_key_has_the_largest_first() -> None:
     one = table(("busy", "compute", 80), ("idle", "host code", 20))
     parts = (("busy", "compute", 40), ("busy", "communication", 20), ("idle", "allocation and free", 10))
     two = table(*parts, ("idle", "host code", 30), device=1)
     drawn = wholes(pd.concat([one, two]))
     labels = ["compute", "communication", "allocation and free", "host code"]
-    assert [part.label for part in drawn.key] == [part.label for part in drawn.bars[1].parts] == labels
+    assert [part.label for part in drawn.bars[1].parts] == labels
+    assert [part.label for part in drawn.key] == ["compute", "host code", "communication", "allocation and free"]
+
+
+def test_the_key_adds_up_the_parts_below_one_percent() -> None:
+    small = [("idle", "launch", 5e6), ("idle", "dependency", 0.4e6)]
+    drawn = wholes(table(("busy", "compute", 900e6), ("idle", "host code", 94.6e6), *small))
+    assert [(part.label, part.share, part.time) for part in drawn.key] == [
+        ("compute", "90.0 %", "900 ms"),
+        ("host code", "9.5 %", "94.6 ms"),
+        ("2 more, each below 1 %", "0.5 %", "5.40 ms"),
+    ]
+    assert [part.label for part in drawn.bars[0].parts] == ["compute", "launch", "dependency", "host code"]
+    one = wholes(table(("busy", "compute", 995), ("idle", "launch", 5)))
+    assert [part.label for part in one.key] == ["compute", "launch"]
 
 
 def test_of_many_devices_the_first_have_a_bar_and_the_others_are_counted() -> None:

@@ -81,6 +81,57 @@ def test_ranges_become_a_tree_in_order_of_their_first_start() -> None:
     assert shown == [("b", 0), ("one", 1), ("deep", 2), ("two", 1), ("x", 0), ("a / b", 0)]
 
 
+def shown_ranges(table: pd.DataFrame) -> list[tuple[str, int, str]]:
+    """Return name, level and instances of each row of the table of ranges."""
+    view = section_of(small_report(results=(result("nvtx_ranges", table),)), "nvtx_ranges").table
+    assert view is not None
+    return [(row.name.text, row.level, row.cells[0].text) for row in view.rows]
+
+
+def test_repetitions_of_a_range_are_one_row_with_the_ranges_inside_them() -> None:
+    steps = [
+        row for at in range(3) for row in ((f"step {at}", 0), (f"step {at} / layer 0", 1), (f"step {at} / layer 1", 1))
+    ]
+    # of ranges inside, the numbers tell layers apart
+    assert shown_ranges(range_table(steps)) == [("step #", 0, "3"), ("layer 0", 1, "3"), ("layer 1", 1, "3")]
+    inside = [("epoch 0", 0), *((f"epoch 0 / {path}", level + 1) for path, level in steps)]
+    assert shown_ranges(range_table(inside))[:3] == [("epoch 0", 0, "1"), ("step #", 1, "3"), ("layer 0", 2, "3")]
+
+
+def test_layers_that_run_in_each_step_are_not_repetitions() -> None:
+    layers = [(f"layer {at}", 0) for at in range(3)]
+    names = ["layer 0", "layer 1", "layer 2"]
+    assert [name for name, *_ in shown_ranges(range_table(layers, instances=9))] == names
+    assert [name for name, *_ in shown_ranges(range_table(layers).assign(style="Module"))] == names
+    assert [name for name, *_ in shown_ranges(range_table(layers[:2]))] == names[:2]
+
+
+def test_the_row_of_repetitions_has_their_sums_and_extremes() -> None:
+    table = range_table([(f"step {at}", 0) for at in range(3)]).assign(
+        cpu_total_ns=[10, 30, 50], cpu_med_ns=[10, 30, 50], cpu_min_ns=[10, 30, 50], cpu_max_ns=[10, 30, 50]
+    )
+    view = section_of(small_report(results=(result("nvtx_ranges", table),)), "nvtx_ranges").table
+    assert view is not None
+    cells = dict(zip((column.title for column in view.columns[1:]), view.rows[0].cells, strict=True))
+    assert {title: cells[title].text for title in ("CPU total", "CPU median", "CPU min", "CPU max")} == {
+        "CPU total": "90",
+        "CPU median": "30",
+        "CPU min": "10",
+        "CPU max": "50",
+    }
+
+
+def test_a_closed_section_of_one_row_has_its_values_instead_of_a_table() -> None:
+    devices = pd.DataFrame({"device": [0, 1], "name": "NVIDIA H100", "memory_bytes": [8e10, 8e10]})
+    (one,), (two,) = (
+        page(small_report(results=(result("devices", rows),))).method.sections for rows in (devices[:1], devices)
+    )
+    assert (one.table, one.row[:2]) == (None, (("Device", "0"), ("Name", "NVIDIA H100")))
+    assert one.row[2] == ("Memory", "80.00 GB")
+    assert two.table is not None
+    assert not two.row
+
+
 def test_modules_are_children_of_the_range_around_the_model() -> None:
     rows = [("f", 0), ("f / layers", 1), ("f / layers.0", 2), ("f / layers.0.mlp", 3), ("f / layers.0.mlp / mine", 4)]
     section = section_of(small_report(results=(result("nvtx_ranges", range_table(rows)),)), "nvtx_ranges")
@@ -136,7 +187,7 @@ def test_an_empty_table_says_that_none_were_recorded() -> None:
 
 
 def test_a_result_without_a_layout_of_its_own_is_shown_too() -> None:
-    frame = pd.DataFrame({"phase": ["load"], "length_ns": [1_500]})
+    frame = pd.DataFrame({"phase": ["load", "run"], "length_ns": [1_500, 2_500]})
     section = section_of(small_report(results=(result("phases", frame),)), "phases")
     assert section.table is not None
     assert [column.title for column in section.table.columns] == ["Phase", "Length"]

@@ -49,6 +49,7 @@ DIGITS: Final = 4
 DIGITS_IN_TEXT: Final = 3
 MOST_DECIMALS: Final = 3
 ABSENT: Final = "–"
+MINUS: Final = "\N{MINUS SIGN}"
 _SLIVERS: Final = ("<", ">-")
 _ACRONYMS: Final = (
     "api",
@@ -157,6 +158,11 @@ def in_text(value: float | None, column: str) -> str:
     if value is None:
         return ABSENT
     return scale_for(split(column)[1], [value], DIGITS_IN_TEXT).with_unit(value)
+
+
+def signed(value: float) -> str:
+    """Format a change in percent with its sign: `+4.1`."""
+    return f"{value:+.1f}".replace("-", MINUS)
 
 
 def counted(number: float, noun: str, plural: str = "") -> str:

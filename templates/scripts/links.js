@@ -1,6 +1,6 @@
 // Links to sections of the page.
 
-import { partAround } from "./dom.js";
+import { partAround, parts } from "./dom.js";
 
 /**
  * The target element of a hash; the hash of a timeline view (#timeline=...) leads to the timeline.
@@ -93,4 +93,39 @@ export function listenToLinks() {
   }
   document.addEventListener("click", setPace);
   if (window.parent !== window) document.addEventListener("click", followInFrame);
+}
+
+const TOP = 0.25; // of the window: a section that begins above this line is read
+
+/** Marks the link of the contents whose section is read, and keeps it in view where the contents scroll. */
+export function markCurrentSection() {
+  const contents = document.querySelector(".contents");
+  const links = contents ? parts(contents, 'a[href^="#"]', HTMLAnchorElement) : [];
+  /** @type {HTMLAnchorElement | undefined} */
+  let current;
+  const mark = () => {
+    // links in a closed part of the contents are not seen
+    const begun = links.filter((link) => {
+      const target = linkTarget(link.hash);
+      return link.offsetParent && target?.checkVisibility() && target.getBoundingClientRect().top < TOP * innerHeight;
+    });
+    const isAtEnd = scrollY + innerHeight >= document.documentElement.scrollHeight - 1;
+    const next = (isAtEnd && scrollY > 0 ? links.filter((link) => link.offsetParent) : begun).at(-1) ?? links[0];
+    if (next === current) return;
+    current?.removeAttribute("aria-current");
+    next.setAttribute("aria-current", "true");
+    const [link, list] = [next, next.parentElement?.parentElement].map((element) => element?.getBoundingClientRect());
+    // scrollIntoView would end a scroll of the page
+    if (link && list) next.parentElement?.parentElement?.scrollBy(link.left + link.width / 2 - list.left - list.width / 2, 0);
+    current = next;
+  };
+  let isWaiting = false;
+  const soon = () => {
+    if (!isWaiting) requestAnimationFrame(() => ((isWaiting = false), mark()));
+    isWaiting = true;
+  };
+  if (!links.length) return;
+  window.addEventListener("scroll", soon, { passive: true });
+  window.addEventListener("resize", soon, { passive: true });
+  mark();
 }

@@ -1,7 +1,7 @@
 // Entry point: starts everything on the page that needs scripts.
 
 import { showFixes } from "./fixes.js";
-import { listenToLinks } from "./links.js";
+import { listenToLinks, markCurrentSection } from "./links.js";
 import { showStepColumns } from "./pictures/columns.js";
 import { showHeatMaps } from "./pictures/heats.js";
 import { showTables } from "./tables/start.js";
@@ -10,6 +10,7 @@ import { showLocalTimes } from "./times.js";
 import { showWindows } from "./windows.js";
 
 listenToLinks();
+markCurrentSection();
 showLocalTimes();
 showWindows();
 showFixes();

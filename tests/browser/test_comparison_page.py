@@ -65,7 +65,7 @@ def test_without_scripts_all_is_there(browser: Any, files: dict[str, Path]) -> N
         ".of-verdict",
         ".causes",
         ".forest",
-        ".both-columns",
+        ".of-step",
         ".lanes",
         "#changes-kernel table",
         "#runs table",
@@ -90,16 +90,16 @@ def test_an_interval_stands_beside_or_above_its_words(width: int, browser: Any, 
     page.close()
 
 
-def test_the_columns_have_one_scale(browser: Any, files: dict[str, Path]) -> None:
+def test_the_bars_of_a_step_have_one_scale(browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.goto(files["steps"].as_uri())
-    heights = [
-        max(box["y"] + box["height"] for box in boxes) - min(box["y"] for box in boxes)
-        for side in page.locator(".column").all()
+    widths = [
+        max(box["x"] + box["width"] for box in boxes) - min(box["x"] for box in boxes)
+        for side in page.locator(".step-bar").all()
         if (boxes := [each.bounding_box() for each in side.locator("rect").all()])
     ]
-    assert len(heights) == 2
-    assert heights[1] > heights[0] > 200
+    assert len(widths) == 2
+    assert widths[1] > widths[0] > 200
     page.close()
 
 

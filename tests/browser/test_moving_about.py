@@ -55,3 +55,17 @@ def test_a_phone_with_text_twice_as_large_scrolls_in_one_direction(browser: Any,
     page.wait_for_timeout(200)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     page.close()
+
+
+def test_the_contents_mark_the_section_that_is_read(browser: Any, train_page: Path) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(train_page.as_uri())
+    current = page.locator(".contents [aria-current]")
+    assert current.all_inner_texts() == ["Verdict"]
+    page.locator("#cuda_gpu_kern_sum").evaluate("section => section.scrollIntoView({ behavior: 'instant' })")
+    wait_until(page, lambda: current.all_inner_texts() == ["Kernel time"])
+    box = current.bounding_box()
+    assert 0 <= box["x"] < box["x"] + box["width"] <= 390
+    page.evaluate("scrollTo(0, 1e9)")
+    wait_until(page, lambda: current.all_inner_texts() == ["Details"])
+    page.close()

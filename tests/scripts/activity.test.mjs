@@ -61,12 +61,18 @@ test("the finer account is used where it covers the span", () => {
   const activity = activityOf([bins, { cell: [0], time: [100] }], [PIECES, COLUMNS]);
   assert.equal(activity.during(0, [110, 120]).step, 0);
   assert.equal(activity.during(0, [90, 120]).step, 100);
-  assert.deepEqual(activity.occurring.map(([name]) => name), ["compute"]);
+  assert.deepEqual(activity.occurring([0, 200]).map(([name]) => name), ["compute"]);
+});
+
+test("the largest parts of the window come first, and small ones are left out", () => {
+  const bins = { from_ns: 0, to_ns: 200, width_ns: 200, counts: [] };
+  const activity = activityOf([bins, { cell: [0, 1, 1], time: [60, 100, 1] }]);
+  assert.deepEqual(activity.occurring([0, 155]).map(([name]) => name), ["launch", "compute"]);
 });
 
 test("without accounts no GPU is told of", () => {
   const activity = new TimelineActivity([], [], CATEGORIES, 155, new Uint8Array());
-  assert.deepEqual([activity.groups, activity.occurring], [[], []]);
+  assert.deepEqual([activity.groups, activity.occurring([0, 155])], [[], []]);
 });
 
 test("the ends of a span have the decimals that they need", () => {

@@ -70,7 +70,7 @@ class Gate:
         return next(((verdict, metrics[0]) for verdict, metrics in by_priority if metrics), ("inconclusive", None))
 
     def decision(self) -> Decision:
-        """Decide: absolute limits apply to the candidate's median; all others require a proven change."""
+        """Decide: absolute limits apply to the candidate's value; all others require a proven change."""
         times = [metric for metric in self.metrics if not metric.is_count]
         measured = [metric for metric in times or self.metrics if metric.is_known]
         if not measured:

@@ -26,7 +26,7 @@ from nightsight.model.compare import (
     Verdict,
     unit_of,
 )
-from nightsight.units import format_value
+from nightsight.units import format_value, signed
 
 CAN_BE_NONE: Final = (COPYING, EXPOSED, *COUNTS)
 """A program without any of these has 0 of them; they are then not reported."""
@@ -100,8 +100,8 @@ class Metric:
             return f"{self.words} 0 on both sides"
         if self.is_fact:
             return f"{self.words} {' → '.join(dict.fromkeys(map(self.written, sides)))}"
-        change = f"{self.change_pct:+.1f} %" if all(sides) else "only on one side"
-        interval = f" ({self.low_pct:+.1f} to {self.high_pct:+.1f} %)" if isfinite(self.low_pct) else ""
+        change = f"{signed(self.change_pct)} %" if all(sides) else "only on one side"
+        interval = f" ({signed(self.low_pct)} to {signed(self.high_pct)} %)" if isfinite(self.low_pct) else ""
         by = f", {self.note}" if self.most_by and self.verdict in ("regressed", "improved") else ""
         return f"{self.words} {change}{interval}{by}"
 
@@ -115,7 +115,7 @@ class Metric:
         either, words = max(abs(self.low_pct), abs(self.high_pct)), self.words + share
         if not self.most_by and either <= allowed_pct:
             return f"{words} within ±{either:.1f} %"
-        return " ".join(filter(None, (words, f"at most {self.most_pct:+.1f} %", self.most_by)))
+        return " ".join(filter(None, (words, f"at most {signed(self.most_pct)} %", self.most_by)))
 
     def doubt(self, unlike: Sequence[Difference]) -> str:
         """Return why the metric is inconclusive, and what would settle it."""

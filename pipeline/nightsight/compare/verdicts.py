@@ -20,6 +20,7 @@ from nightsight.compare.statistics import (
 from nightsight.compare.steps import ESTIMATES, Estimate, Evidence, evidence
 from nightsight.intervals import Flags, Floats
 from nightsight.model.compare import COUNTS, LAUNCHES, STEP, UNPROFILED, Measures, unit_of
+from nightsight.units import signed
 
 # the resolution of nsys's clock on a GPU
 _CLOCK_NS: Final = 32.0
@@ -152,7 +153,8 @@ class MeasureTests:
         notes = self._notes(table, is_small, is_short, is_open)
         notes = np.where(is_contradicted, "no such change " + contradicted, notes)
         for row in np.flatnonzero(is_change & (by != "")):
-            notes[row] = f"{by[row]} {100 * np.expm1(best.mean[row]):+.1f} %"
+            notes[row] = f"{by[row]} {signed(100 * np.expm1(best.mean[row]))} %"
+        before, after = self._typical(table, before, after, np.isfinite(medians.mean))
         return pd.DataFrame(
             {
                 **{name: table.keys[name] for name in _KEYS},
@@ -171,6 +173,17 @@ class MeasureTests:
                 "note": notes,
             }
         )
+
+    def _typical(self, table: MeasureTable, before: Floats, after: Floats, is_tested: Flags) -> tuple[Floats, Floats]:
+        """Return the values of both sides: of tested measures the geometric means, whose ratio is the change."""
+        sides = table.baseline[is_tested], table.candidate[is_tested]
+        used = [values > 0 for values in sides]
+        if self.is_paired:
+            used = [used[0] & used[1]] * 2
+        for typical, values, is_used in zip((before, after), sides, used, strict=True):
+            logs = np.log(np.where(is_used, values, 1.0))
+            typical[is_tested] = np.exp(logs.sum(axis=1) / is_used.sum(axis=1))
+        return before, after
 
     def _facts(self, table: MeasureTable) -> "np.ndarray[Any, np.dtype[np.str_]]":
         """Return the change of each count on which the runs of a side agree; "" for all other measures."""

@@ -6,6 +6,7 @@ rule in a capture count as the largest of them, since gains overlap; so lost tim
 
 import re
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Final
 
 import numpy as np
@@ -25,7 +26,7 @@ _NARROWEST: Final = 0.01
 _TOGETHER: Final = ("workload", "gpu", "mig", "driver", "cuda", "clocks", "gpus", "repeated", "asked")
 """The facts that define a group: only the branch of the driver, because patches do not change speed."""
 _COUNTS: Final = ("lone", "repetitions", "gpus")
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = re.compile(r"(\d+)")
 RULE: Final = (
     f"Captures of one workload on one kind of machine form a group. A capture is an outlier if its step is more than "
     f"{_FAR} robust standard deviations from the group's median. These come from the median absolute deviation of the "
@@ -62,9 +63,25 @@ def _waiting_notes(captures: pd.DataFrame) -> tuple[str, ...]:
     return (note,) * (count > 0)
 
 
-def workload_of(file: str) -> str:
-    """Return the workload of a capture that does not name one: its file name, with # for each number."""
-    return _NUMBER.sub("#", stem(file.rpartition("/")[2]))
+def workloads_of(files: "pd.Series[str]") -> "pd.Series[str]":
+    """Return the workload of captures that do not name one: the file name, with # for numbers that differ."""
+    parts = [_NUMBER.split(stem(file.rpartition("/")[2])) for file in files]
+    alike: dict[tuple[str, ...], list[set[str]]] = {}
+    for texts in parts:
+        numbers = alike.setdefault(tuple(texts[::2]), [set() for _ in texts[1::2]])
+        for values, text in zip(numbers, texts[1::2], strict=True):
+            values.add(text)
+    names = {
+        words: "".join(
+            word + number for word, number in zip_longest(words, (_shared(each) for each in numbers), fillvalue="")
+        )
+        for words, numbers in alike.items()
+    }
+    return pd.Series([names[tuple(texts[::2])] for texts in parts], files.index, dtype="str")
+
+
+def _shared(numbers: set[str]) -> str:
+    return next(iter(numbers)) if len(numbers) == 1 else "#"
 
 
 def _below(tables: Sequence[pd.DataFrame], name: str) -> pd.DataFrame:
@@ -81,7 +98,7 @@ def _below(tables: Sequence[pd.DataFrame], name: str) -> pd.DataFrame:
 def _captures(captures: pd.DataFrame, files: pd.DataFrame) -> pd.DataFrame:
     named = captures.merge(files.rename(columns={"workload": "given"}), on="capture", validate="one_to_one")
     workload = named["workload"].where(named["workload"] != "", named["given"])
-    workload = workload.where(workload != "", named["file"].map(workload_of))
+    workload = workload.where(workload != "", workloads_of(named["file"]))
     named = named.assign(workload=workload).drop(columns="given")
     keys = named.assign(driver=named["driver"].str.partition(".")[0])[list(_TOGETHER)].astype("str")
     group = keys.agg("\n".join, axis=1) if len(keys) else pd.Series(dtype="str")
@@ -127,8 +144,9 @@ def _split(split: pd.DataFrame) -> pd.DataFrame:
 
 
 def _causes_by_rule(causes: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each rule, the largest loss first."""
-    columns = ["rule", "cause", "others", "action", "captures", "share_pct", "lost_ns", "gain_med_pct", "gain_max_pct"]
+    """Return a row for each rule: those that recur first, then the largest loss; `within`: their captures."""
+    columns = ["rule", "cause", "others", "action", "captures", "share_pct", "lost_ns", "gain_med_pct", "gain_max_pct",
+               "within"]  # fmt: skip
     if not len(causes):
         return pd.DataFrame(columns=columns)
     ordered = causes.sort_values(["lost_ns", "gain_pct", "cause", "capture"], ascending=[False, False, True, True])
@@ -143,14 +161,16 @@ def _causes_by_rule(causes: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFram
         gain_med_pct=("gain_pct", "median"),
         gain_max_pct=("gain_pct", "max"),
         others=("cause", "nunique"),
-    )
+    ).assign(within=largest.groupby("rule")["capture"].agg(tuple))
     joined = summed.reset_index().merge(texts[["rule", "cause", "action"]], on="rule", validate="one_to_one")
     whole = float(captures["gpu_ns"].sum())
     share = 100 * joined["lost_ns"] / whole if whole else joined["gain_med_pct"]
     shared = joined.assign(share_pct=share, others=joined["others"] - 1)
-    return shared.sort_values(["lost_ns", "gain_max_pct", "rule"], ascending=[False, False, True])[columns].reset_index(
-        drop=True
+    recurs = shared["captures"] > 1
+    ordered = shared.assign(recurs=recurs).sort_values(
+        ["recurs", "lost_ns", "gain_max_pct", "rule"], ascending=[False, False, False, True]
     )
+    return ordered[columns].reset_index(drop=True)
 
 
 def _kernels_by_name(kernels: pd.DataFrame) -> pd.DataFrame:

@@ -67,10 +67,11 @@ CHANGES: Final = (
 )  # fmt: skip
 """Columns of `Comparison.changes`, sorted by impact: |candidate - baseline|, weighted by its certainty.
 
-baseline, candidate: medians over runs, NaN if a side lacks the measure; change_pct with its 90 % interval low_pct to
-high_pct (NaN with one run per side); most_pct: the upper bound of the growth, and most_by: the evidence for it other
-than the interval ("" for none); p: adjusted for the number of tests; is_fact: a count on which all runs of a side
-agree, so that it needs no test; needed_runs: runs per side that would settle an inconclusive verdict, else NaN.
+baseline, candidate: NaN if a side lacks the measure; of a tested measure the geometric mean over the runs (of complete
+pairs, if runs are paired), so that their ratio is the change; else the median. change_pct with its 90 % interval
+low_pct to high_pct (NaN with one run per side); most_pct: the upper bound of the growth, and most_by: the evidence for
+it other than the interval ("" for none); p: adjusted for the number of tests; is_fact: a count on which all runs of
+a side agree, so that it needs no test; needed_runs: runs per side that would settle an inconclusive verdict, else NaN.
 count_part + time_part = candidate - baseline: delta count x time, and count x delta time. note: renamed from, fused
 from, or why the verdict is inconclusive.
 """

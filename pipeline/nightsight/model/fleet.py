@@ -158,11 +158,11 @@ class Fleet:
     captures: the columns of TABLES and `file`, `group`, `report` (the address of its report, "" if there is none),
     `cause` and `gain_pct` (of what costs most in it).
     common: facts that all captures share, differing: columns fact, value, captures, gpu_ns. split: group, category,
-    time_ns. causes: rule, cause, others (how many other causes of that rule there are), action, captures, share_pct and
-    lost_ns of all GPU time, gain_med_pct, gain_max_pct. kernels: columns name, family, total_ns, time_pct, captures,
-    instances, low_ns, med_ns, high_ns (of the mean times in the captures), spread_pct. outliers: columns capture, file,
-    report, group, of (captures in its group), step_ns, usual_ns, change_pct, z, category, category_ns (the part of a
-    step that differs most, and by how much), disturbed.
+    time_ns. causes: rule, cause, others (how many other causes of that rule there are), action, captures, share_pct
+    and lost_ns of all GPU time, gain_med_pct, gain_max_pct, within (its captures); those of several captures first.
+    kernels: columns name, family, total_ns, time_pct, captures, instances, low_ns, med_ns, high_ns (of the mean times
+    in the captures), spread_pct. outliers: columns capture, file, report, group, of (captures in its group), step_ns,
+    usual_ns, change_pct, z, category, category_ns (the part of a step that differs most, and by how much), disturbed.
     judged: captures whose group is large enough to be judged. rule: how outliers are found, in words.
     """
 

@@ -8,7 +8,7 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -51,11 +51,7 @@ class Key:
         cls, environment: Environment, conditions: Sequence[Conditions], parameters: Mapping[str, str] | None = None
     ) -> "Key":
         """Return the key of a run."""
-        # replays by ncu, and annotated names, hardly affect times
-        relevant = {name: text for name, text in (parameters or {}).items() if not name.startswith(_WITHOUT_EFFECT)}
-        if relevant.get(ARGUMENTS) == "none":
-            # as in a report without arguments
-            del relevant[ARGUMENTS]
+        relevant = relevant_parameters(parameters or {})
         text = json.dumps(relevant, sort_keys=True) if relevant else ""
         return cls(
             gpu=environment.gpu,
@@ -66,6 +62,11 @@ class Key:
             collector=environment.collector,
             arguments=digest(text, 8) if text else "",
         )
+
+    @property
+    def without_arguments(self) -> str:
+        """The key in words, without the GPU and the arguments."""
+        return replace(self, arguments="").text
 
     @property
     def machine(self) -> tuple[str, ...]:
@@ -99,6 +100,15 @@ class Key:
             self.arguments and f"arguments {self.arguments}",
         )
         return ", ".join(filter(None, facts))
+
+
+def relevant_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters that affect times: not those of replays by ncu, and of annotated names."""
+    relevant = {name: text for name, text in parameters.items() if not name.startswith(_WITHOUT_EFFECT)}
+    if relevant.get(ARGUMENTS) == "none":
+        # as in a report without arguments
+        del relevant[ARGUMENTS]
+    return relevant
 
 
 _WITHOUT_EFFECT: Final = ("ncu ", "names", "interpreter")

@@ -218,7 +218,11 @@ export class LinkedTables {
    * @returns {RowLink | null}
    */
   static range(path) {
-    const place = LinkedTables.#place(RANGES, [path, path.replace(LinkedTables.number, "#")]);
+    const general = (/** @type {string} */ name) => name.replace(LinkedTables.number, "#");
+    const names = path.split(" / ");
+    // one part of a path is the name of repetitions; of modules, all parts may have numbers in other tables
+    const ofRepetitions = names.map((_, at) => names.map((name, other) => (other === at ? general(name) : name)).join(" / "));
+    const place = LinkedTables.#place(RANGES, [path, ...ofRepetitions, general(path)]);
     return place && { does: "range", text: "Range table", label: `${path} in the table of ranges`, go: () => place.tools.reveal(place.row) };
   }
 

@@ -13,6 +13,8 @@ import { readColumns } from "./columns.js";
  * @typedef {ColumnsHeader & { from_ns: number, to_ns: number, width_ns: number, counts: number[] }} ActivityHeader
  */
 
+const LEAST_SHARE = 0.01; // smaller parts have no entry in the legend
+
 // Piece by piece: from each edge to the next, one category.
 class Pieces {
   /**
@@ -169,11 +171,20 @@ export class TimelineActivity {
     return { from, to, step: account.step, times };
   }
 
-  /** The categories that occur at all. */
-  get occurring() {
-    const [account] = this.accounts;
-    const times = new Float64Array(this.categories.length);
-    if (account) this.groups.forEach((_, device) => account.add(device, account.from, account.to, times));
-    return this.categories.filter((_, category) => times[category] > 0);
+  /**
+   * The categories with 1 % of a window or of the capture, the largest part of the window first.
+   * @param {Span} window
+   */
+  occurring(window) {
+    const [inWindow, inCapture] = [window, /** @type {Span} */ ([0, this.span])].map((span) => {
+      const times = this.categories.map(() => 0);
+      for (const device of this.groups.keys()) {
+        this.during(device, span).times.forEach((time, at) => (times[at] += time));
+      }
+      const total = times.reduce((sum, time) => sum + time, 0);
+      return times.map((time) => time / total);
+    });
+    const visible = [...this.categories.keys()].filter((at) => Math.max(inWindow[at], inCapture[at]) >= LEAST_SHARE);
+    return visible.sort((one, other) => inWindow[other] - inWindow[one]).map((at) => this.categories[at]);
   }
 }

@@ -302,7 +302,7 @@ export class TimelineData {
   get occurring() {
     const { activity, categories, labels } = this;
     const ofEvents = new Set(labels.map(([, , category]) => category));
-    return activity.groups.length ? activity.occurring : categories.filter((_, category) => ofEvents.has(category));
+    return activity.groups.length ? activity.occurring(this.window ?? [0, this.span]) : categories.filter((_, category) => ofEvents.has(category));
   }
 
   /**

@@ -29,7 +29,7 @@ export const SPLIT_LABEL = "Where the time went";
 export class TimelinePainter extends TimelineCanvas {
   /** @type {Scene} */
   scene;
-  /** @type {import("./split.js").SplitPaints} */
+  /** @type {number[]} of each category, as 32-bit pixels */
   splitColors;
 
   /**
@@ -71,8 +71,7 @@ export class TimelinePainter extends TimelineCanvas {
     const { scrollTop, lanes, view } = scene;
     const layer = this.data.layerFor(view.from, view.to);
     this.events.begin(view, layer, scene.matchesOf(layer));
-    const ofCategories = this.eventPaints.slice(EVENT_COLORS, EVENT_COLORS + this.series.length);
-    this.splitColors = splitPaints(ofCategories, this.events.pixel.bind(this.events));
+    this.splitColors = splitPaints(this.eventPaints.slice(EVENT_COLORS), this.data.categories, this.events.pixel.bind(this.events));
     const seen = lanes.between(scrollTop, scrollTop + this.height - this.axis);
     const distance = Math.min(TICK_DISTANCE, this.plotWidth / LEAST_STEPS);
     const aligned = this.#aligned();

@@ -172,10 +172,10 @@ export class TimelineMinimap {
     const image = this.pictureContext.createImageData(width, height - gap);
     const pixels = new Uint32Array(image.data.buffer);
     const pixel = painter.events.pixel.bind(painter.events);
-    const colors = splitPaints(eventPaints.slice(EVENT_COLORS, EVENT_COLORS + data.categories.length), pixel);
+    const colors = splitPaints(eventPaints.slice(EVENT_COLORS), data.categories, pixel);
     const groups = this.#kernelGroups();
     for (let strip = 0; strip < this.strips; strip++) {
-      if (data.activity.groups.length) paintSplit({ pixels, width, height: height - gap, ratio }, data.activity, strip, this.#limitsOf(data.activity.groups[strip]), colors);
+      if (data.activity.groups.length) paintSplit({ pixels, width, height: height - gap }, data.activity, strip, this.#limitsOf(data.activity.groups[strip]), colors);
       else this.#paintBusy(pixels, width, height - gap, groups[strip], pixel(paints["event-dense"], 1));
       this.pictureContext.putImageData(image, 0, strip * height);
     }

@@ -16,7 +16,7 @@ export function categoryText([name, , isBusy]) {
 }
 
 /**
- * A sample of a category's color: solid if the GPU is busy, else striped.
+ * A sample of a category's color: solid if the GPU is busy, else pale.
  * @param {Category} category
  */
 export function swatch([, series, isBusy]) {
@@ -32,6 +32,7 @@ export function splitParts(data, span) {
   return data.activity.groups.map((group, device) => {
     const { from, to, step, times } = data.activity.during(device, span);
     const parts = data.categories.map((category, at) => ({ category, time: times[at] })).filter(({ time }) => time > 0);
+    parts.sort((one, other) => Number(other.category[2]) - Number(one.category[2]) || other.time - one.time);
     const total = parts.reduce((sum, { time }) => sum + time, 0);
     const bar = newElement("div", { className: "timeline-split", "aria-hidden": "true" });
     const items = parts.map(({ category, time }) => {

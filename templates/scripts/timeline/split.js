@@ -1,4 +1,4 @@
-// Draws the activity of a GPU as columns of pixels: busy parts solid, idle parts striped, as in *Where the time went*.
+// Draws the activity of a GPU as columns of pixels: busy parts solid, idle parts pale, as in *Where the time went*.
 
 import { context2d } from "../dom.js";
 import { EVENT_HEIGHT } from "./canvas.js";
@@ -6,29 +6,26 @@ import { EVENT_HEIGHT } from "./canvas.js";
 /**
  * @import { TimelineCanvas } from "./canvas.js"
  * @import { TimelineActivity } from "./activity.js"
+ * @import { Category } from "./types.js"
  */
 
-const STRIPE = 3; // px
 const LEAST_LABEL = 44; // px
-const PALE = 0.26;
-
-/** `solid` and `pale`: of each category, as 32-bit pixels. @typedef {{ solid: number[], pale: number[] }} SplitPaints */
+const PALE = 0.38; // as .idle in series.css
 
 /**
  * Fills an image with the time of each category in each column, from the bottom up. Returns the category of columns that
  * have only one, -1 for others.
- * @param {{ pixels: Uint32Array, width: number, height: number, ratio: number }} image
+ * @param {{ pixels: Uint32Array, width: number, height: number }} image
  * @param {TimelineActivity} activity
  * @param {number} device
  * @param {{ from: number, to: number }} view
- * @param {SplitPaints} paints
+ * @param {number[]} paints of each category
  */
-export function paintSplit({ pixels, width, height, ratio }, activity, device, view, { solid, pale }) {
+export function paintSplit({ pixels, width, height }, activity, device, view, paints) {
   const account = activity.accountFor(view.from, view.to);
   const step = (view.to - view.from) / width;
-  const { times, categories } = activity;
+  const { times } = activity;
   const only = new Int8Array(width).fill(-1);
-  const stripe = Math.max(Math.round(STRIPE * ratio), 1);
   pixels.fill(0);
   for (let column = 0; column < width; column++) {
     const from = Math.max(view.from + column * step, account.from);
@@ -44,28 +41,25 @@ export function paintSplit({ pixels, width, height, ratio }, activity, device, v
       below += times[category];
       const top = Math.round((below / total) * height);
       if (top - bottom === height) only[column] = category;
-      const isBusy = categories[category][2];
-      for (let row = bottom; row < top; row++) {
-        const isSolid = isBusy || (column + row) % (2 * stripe) < stripe;
-        pixels[(height - 1 - row) * width + column] = isSolid ? solid[category] : pale[category];
-      }
+      for (let row = bottom; row < top; row++) pixels[(height - 1 - row) * width + column] = paints[category];
     }
   }
   return only;
 }
 
 /**
+ * The paints of categories as 32-bit pixels.
  * @param {string[]} paints
+ * @param {Category[]} categories
  * @param {(paint: string, opacity: number) => number} pixel
- * @returns {SplitPaints}
  */
-export function splitPaints(paints, pixel) {
-  return { solid: paints.map((paint) => pixel(paint, 1)), pale: paints.map((paint) => pixel(paint, PALE)) };
+export function splitPaints(paints, categories, pixel) {
+  return categories.map(([, , isBusy], at) => pixel(paints[at], isBusy ? 1 : PALE));
 }
 
 // The lane of a GPU in the timeline.
 export class SplitPainter {
-  /** @type {{ pixels: Uint32Array, width: number, height: number, ratio: number }} */
+  /** @type {{ pixels: Uint32Array, width: number, height: number }} */
   image;
   /** @type {ImageData} */
   data;
@@ -86,13 +80,13 @@ export class SplitPainter {
     const width = (this.picture.width = Math.max(Math.round(plotWidth * ratio), 1));
     const height = (this.picture.height = Math.max(Math.round(EVENT_HEIGHT * ratio), 1));
     this.data = this.context.createImageData(width, height);
-    this.image = { pixels: new Uint32Array(this.data.data.buffer), width, height, ratio };
+    this.image = { pixels: new Uint32Array(this.data.data.buffer), width, height };
   }
 
   /**
    * @param {number} device
    * @param {number} y
-   * @param {SplitPaints} paints
+   * @param {number[]} paints
    * @param {{ from: number, to: number }} view
    */
   draw(device, y, paints, view) {
@@ -121,11 +115,6 @@ export class SplitPainter {
       if (only[first] < 0 || room < LEAST_LABEL) continue;
       const [name, , isBusy] = this.activity.categories[only[first]];
       if (context.measureText(name).width > room) continue;
-      context.lineWidth = 4;
-      context.lineJoin = "round";
-      context.strokeStyle = paints.page;
-      // letters on stripes are unreadable
-      if (!isBusy) context.strokeText(name, gutter + first / ratio + 5, y);
       context.fillStyle = isBusy ? paints["event-text"] : paints.text;
       context.fillText(name, gutter + first / ratio + 5, y);
     }

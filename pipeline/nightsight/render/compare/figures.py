@@ -1,4 +1,4 @@
-"""Pictures of a comparison: intervals around zero, the columns of a step, and its lanes; places are in percent."""
+"""Pictures of a comparison: intervals around zero, the bars of a step, and its lanes; places are in percent."""
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -16,10 +16,12 @@ from nightsight.render.compare.words import (
     CHANGED,
     ChangeText,
     MeasureNames,
+    both_sides,
     change_texts,
     gates,
     number,
     parts,
+    rounded,
     rows_of,
 )
 from nightsight.render.figure.axes import Tick, percent, round_text, time_ticks
@@ -27,7 +29,7 @@ from nightsight.render.figure.plot import GRID
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.view import floats
 from nightsight.results.categories import BUSY
-from nightsight.units import format_value, scale_for
+from nightsight.units import MINUS, format_value, scale_for
 
 # percent: a larger change would flatten all others, so it becomes an arrow at the edge
 _BEYOND: Final = 40.0
@@ -78,12 +80,13 @@ def forest(comparison: Comparison, names: MeasureNames) -> Forest | None:
     changes = change_texts(rows, names)
     bars = tuple(_bar(change, row, place, end) for change, row in zip(changes, rows.to_dict("records"), strict=True))
     ticks = tuple(
-        Tick(place(value), f"{'+' if value > 0 else ''}{round_text(value, 'pct')}" if value else "0")
+        Tick(place(value), f"{'+' if value > 0 else MINUS}{round_text(abs(value), 'pct')}" if value else "0")
         for value in (-end, -end / 2, 0.0, end / 2, end)
     )
     least, same = ((place(-limit), place(limit)) for limit in (comparison.least_pct, comparison.same_pct))
+    pairs = "the mean over pairs of runs" if comparison.is_paired else "of the means of all runs"
     note = (
-        "Dots: change from the baseline to the candidate; lines: 90 % intervals. Dark band: changes of up to "
+        f"Dots: candidate divided by baseline, {pairs}; lines: 90 % intervals. Dark band: changes of up to "
         f"{comparison.least_pct:g} %, the minimum effect. Light band: an interval inside it shows that nothing changed "
         f"(±{comparison.same_pct:g} %)."
     )
@@ -108,9 +111,9 @@ def _bar(
 
 @dataclass(frozen=True)
 class StepPart:
-    """A part of a step on both sides: its places in the columns, in percent (top, height).
+    """A part of a step on both sides: its places in the bars, in percent (left, width).
 
-    ribbon: SVG path between these. bar: the difference around the middle, in percent (left, width).
+    bar: the difference around the middle, in percent (left, width).
     """
 
     change: ChangeText
@@ -118,69 +121,62 @@ class StepPart:
     is_busy: bool
     before: tuple[float, float]
     after: tuple[float, float]
-    ribbon: str
     is_changed: bool
     bar: tuple[float, float]
 
 
 @dataclass(frozen=True)
-class StepColumns:
-    """A step of each side as a column of its parts; both have one scale. sums: of the parts, and their difference."""
+class StepBars:
+    """A step of each side as a bar of its parts; both have one scale.
+
+    step: the times of a step and their difference. rest: what the parts lack of these; None if they add up.
+    """
 
     parts: tuple[StepPart, ...]
-    sums: tuple[str, str, str]
-    before: str
-    after: str
-    difference: str
+    step: tuple[str, str, str]
+    rest: tuple[str, str, str] | None
 
 
-def columns(comparison: Comparison, names: MeasureNames) -> StepColumns | None:
-    """Return the columns of a step; None if its parts are unknown."""
+def step_bars(comparison: Comparison, names: MeasureNames) -> StepBars | None:
+    """Return the bars of a step; None if its parts are unknown."""
     rows = parts(comparison)
     before, after = (rows[side].fillna(0.0).clip(lower=0.0).astype("float64") for side in ("baseline", "candidate"))
     sums = float(before.sum()), float(after.sum())
-    highest = max(sums)
-    if not highest > 0 or not math.isfinite(highest):
+    gate = rows_of(comparison, "gate")
+    step = gate.loc[gate["name"] == "step_ns", ["baseline", "candidate"]].head(1).to_numpy(dtype=object)
+    steps = [number(time) for time in step.ravel()]
+    whole = steps if len(steps) > 0 and all(map(math.isfinite, steps)) else [*sums]
+    highest = max(*sums, *whole)
+    if not max(sums) > 0 or not math.isfinite(highest):
         return None
     largest = float((after - before).abs().max())
+    scale = scale_for("ns", whole)
     step_parts = []
-    top, candidate_top = 100.0, 100.0
-    for change, name, time, candidate_time in zip(
-        change_texts(rows, names), rows["name"].astype("str"), before, after, strict=True
-    ):
-        height, candidate_height = 100.0 * time / highest, 100.0 * candidate_time / highest
-        bottom, candidate_bottom = top, candidate_top
-        top, candidate_top = top - height, candidate_top - candidate_height
-        ends = [round(end, 2) for end in (top, candidate_top, candidate_bottom, bottom)]
+    left, candidate_left = 0.0, 0.0
+    changes = change_texts(rows, names, scale=scale)
+    for change, name, time, candidate_time in zip(changes, rows["name"].astype("str"), before, after, strict=True):
+        width, candidate_width = 100.0 * time / highest, 100.0 * candidate_time / highest
         extent = 50.0 * (candidate_time - time) / largest if largest else 0.0
         step_parts.append(
             StepPart(
                 change,
                 CAUSE_COLORS.get(name, "others"),
                 is_busy=name in BUSY,
-                before=(round(max(top, 0.0), 2), round(height, 2)),
-                after=(round(max(candidate_top, 0.0), 2), round(candidate_height, 2)),
-                ribbon=f"M0 {ends[0]}L100 {ends[1]}V{ends[2]}L0 {ends[3]}Z",
+                before=(round(left, 2), round(width, 2)),
+                after=(round(candidate_left, 2), round(candidate_width, 2)),
                 is_changed=change.verdict in CHANGED,
                 bar=(round(50.0 + min(extent, 0.0), 2), round(abs(extent), 2)),
             )
         )
-    gate = rows_of(comparison, "gate")
-    step = gate.loc[gate["name"] == "step_ns", ["baseline", "candidate"]].head(1).to_numpy(dtype=object)
-    steps = [number(time) for time in step.ravel()]
-    is_known = len(steps) > 0 and all(map(math.isfinite, steps))
-    return StepColumns(
-        tuple(step_parts),
-        _times_and_difference(*sums),
-        *(_times_and_difference(*steps) if is_known else _times_and_difference(*sums)),
-    )
-
-
-def _times_and_difference(before: float, after: float) -> tuple[str, str, str]:
-    """Format the times of both sides, and their difference."""
-    scale = scale_for("ns", [before, after])
-    sign = "+" if after > before else ""
-    return scale.with_unit(before), scale.with_unit(after), f"{sign}{scale.with_unit(after - before)}"
+        left, candidate_left = left + width, candidate_left + candidate_width
+    # of what is printed, so that the column adds up
+    rest = [
+        rounded(time, scale) - sum(rounded(part, scale) for part in of_side)
+        for time, of_side in zip(whole, (before, after), strict=True)
+    ]
+    is_exact = all(abs(time) < scale.divisor * 10.0**-scale.decimals / 2 for time in rest)
+    step_texts, rest_texts = (both_sides(one, other, scale) for one, other in (whole, rest))
+    return StepBars(tuple(step_parts), step_texts, None if is_exact else rest_texts)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from nightsight.model.compare import Comparison
 from nightsight.render import Source
 from nightsight.render.compare.figures import lanes
 from nightsight.render.compare.page import comparison_page
-from nightsight.render.compare.steps import median_steps
+from nightsight.render.compare.steps import median_run, median_steps
 from nightsight.render.page.html import fill, with_policy
+from nightsight.render.page.windows import ladder_of
 from nightsight.render.timeline.payload import steps_payload
 
 
@@ -29,5 +30,11 @@ def render_comparison(comparison: Comparison, *, sources: tuple[Sequence[Source]
             "median step time; it begins with the first GPU operation that was launched in it. Events that cross an "
             "end are cut off there."
         )
+    ladders = [ladder_of(run.report) if (run := median_run(side)) else None for side in sources]
+    longest = max((view.whole_ns for view in ladders if view), default=0.0)
+    scaled = [view.on_scale(longest) if view else None for view in ladders]
+    fixes = list(zip(("Baseline", "Candidate"), scaled, strict=True)) if longest else []
     overview = lanes([(title, step.profile, step.length_ns) for title, step in sides])
-    return with_policy(fill("comparison.html", page=view, timeline=timeline, remark=remark, overview=overview))
+    return with_policy(
+        fill("comparison.html", page=view, timeline=timeline, remark=remark, overview=overview, fixes=fixes)
+    )

@@ -8,6 +8,7 @@ from nightsight.render.compare.words import (
     LEAVES,
     NOUNS,
     MeasureNames,
+    belief,
     causes,
     change_texts,
     differences_of,
@@ -39,6 +40,7 @@ def comparison_lines(comparison: Comparison, *, width: int = 100) -> list[str]:
 def _lines(comparison: Comparison, width: int) -> Iterator[str]:
     names = MeasureNames(notable(comparison, comparison.changes))
     yield from wrap(f"{cut(comparison.workload, 40)}: {comparison.verdict}. {sentence_of(comparison)}", width)
+    yield from wrap(belief(comparison), width) if comparison.baseline else ()
     yield ", ".join(facts(comparison))
     yield from _cause_texts(comparison)
     yield from _gates(comparison, names)

@@ -12,11 +12,14 @@ from typing import Final
 
 from nightsight.model.compare import Comparison
 from nightsight.model.history import digest
+from nightsight.render.compare.figures import StepBars, step_bars
 from nightsight.render.compare.words import (
+    CHANGED,
     LEAVES,
     NOUNS,
     ChangeText,
     MeasureNames,
+    belief,
     causes,
     change_texts,
     decision_of,
@@ -31,15 +34,19 @@ from nightsight.render.compare.words import (
     plural,
     rows_of,
     sentence_of,
+    since,
     tally,
+    title_words,
     unmentioned_limits,
 )
 from nightsight.render.export.markdown import escape, table_lines
+from nightsight.render.lines import align
 from nightsight.texts import excerpt
 from nightsight.units import counted
 
 MOST_BYTES: Final = 60_000
 _MAX_METRICS: Final = 6
+_BAR: Final = 36
 _MAX_ROWS: Final = 10
 _MAX_ITEMS: Final = 3
 # length limits
@@ -77,8 +84,10 @@ def comparison_markdown(comparison: Comparison, *, link: str = "") -> str:
     names = MeasureNames(notable(comparison, comparison.changes))
     ending = [text for text in (*_method(comparison), page) if text]
     blocks = [
-        f"### {_plain(comparison.workload, _NAME)}: {_WORDS[comparison.verdict]}",
+        f"### {_plain(title_words(comparison), _NAME)}: {_WORDS[comparison.verdict]}{_since(comparison)}",
         f"**{_dot(_plain(sentence_of(comparison), _SENTENCE))}**" if comparison.sentence.strip() else "",
+        _plain(belief(comparison), _SENTENCE),
+        _picture(step_bars(comparison, names)),
         _plain(" · ".join(facts(comparison)), 2 * _REMARK),
         *_cause_items(comparison),
         _gates(comparison, names),
@@ -87,6 +96,25 @@ def comparison_markdown(comparison: Comparison, *, link: str = "") -> str:
     room = MOST_BYTES - len(head.encode()) - sum(len(text.encode()) + 2 for text in (*blocks, *ending)) - 1
     blocks += [*_change_table(comparison, names, room), *ending]
     return head + "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _since(comparison: Comparison) -> str:
+    commit = since(comparison) if comparison.verdict in CHANGED else ""
+    return f" since {_plain(commit, _NAME)}" if commit else ""
+
+
+def _picture(bars: StepBars | None) -> str:
+    """Return a bar of characters for a step of each side: full while the GPU is busy, shaded while it is idle."""
+    if bars is None:
+        return ""
+    rows = []
+    for title, time, side in (("baseline", bars.step[0], "before"), ("candidate", bars.step[1], "after")):
+        widths = [0.0, 0.0]
+        for part in bars.parts:
+            widths[not part.is_busy] += getattr(part, side)[1]
+        ends = [round(_BAR * width / 100) for width in accumulate(widths)]
+        rows.append((title, time, "█" * ends[0] + "░" * (ends[1] - ends[0])))
+    return "\n".join(["A step, the GPU busy █ and idle ░:", "", "```text", *align(rows, right=(1,)), "```"])
 
 
 def _line(comparison: Comparison, page: str) -> str:

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from nightsight.model.compare import Comparison, Measures, Verdict
-from nightsight.render.compare.figures import Forest, StepColumns, columns, forest
+from nightsight.render.compare.figures import Forest, StepBars, forest, step_bars
 from nightsight.render.compare.words import (
     NOUNS,
     MeasureNames,
+    belief,
     causes,
     change_texts,
     decision_of,
@@ -26,13 +27,14 @@ from nightsight.render.compare.words import (
     rows_of,
     sentence_of,
     tally,
+    title_words,
     unmentioned_limits,
 )
 from nightsight.render.page.page import Definition
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.view import Layout, TableView, floats, short_text, table_view, with_values
 from nightsight.results.entry import Names
-from nightsight.texts import excerpt, printable, prose
+from nightsight.texts import excerpt, prose
 from nightsight.units import ABSENT
 
 _TIMES: Final = ("difference_ns", "baseline_ns", "candidate_ns", "by_count_ns", "by_time_ns")
@@ -56,7 +58,8 @@ _HEADINGS: Final = {
 }
 _STYLES: Final[dict[str, Names]] = {"kernel": "kernel", "family": "code", "operator": "code", "api": "code"}
 _HELP: Final = (
-    "Times of one repetition of the step (of the window, if nothing repeats): the median over the runs of a side. Rows "
+    "Times of one repetition of the step (of the window, if nothing repeats): the geometric mean over the runs of a "
+    "side, so that the candidate divided by the baseline is the change; the median if it was not tested. Rows "
     "are sorted by impact, the largest difference first. A difference has two parts that add up to it: by count, the "
     "difference of the counts times the time of one; by time, the count times the difference of the time of one."
 )
@@ -71,7 +74,7 @@ _COLUMNS: Final = (
             ("inconclusive", "neither is shown: the note says why, and how many runs would settle it"),
         ),
     ),
-    Definition("Change (%)", "the median ratio of candidate and baseline, with its 90 % interval from low to high"),
+    Definition("Change (%)", "the candidate divided by the baseline, with its 90 % interval from low to high"),
     Definition("By count, by time", "the two parts of the difference"),
     Definition("P", "probability of such a change by chance, adjusted for the number of tests"),
 )
@@ -84,7 +87,6 @@ class CauseChange:
     word: str
     verdict: str
     title: str
-    rule: str
     gain: str
 
 
@@ -108,13 +110,14 @@ class ComparisonPage:
     verdict: str
     word: str
     sentence: str
+    belief: str
     decision: str
     broken: tuple[str, ...]
     accepted: tuple[str, ...]
     causes: tuple[CauseChange, ...]
     forest: Forest | None
     gates: TableView | None
-    columns: StepColumns | None
+    step: StepBars | None
     changed: tuple[ChangeTables, ...]
     unchanged: tuple[ChangeTables, ...]
     groups: TableView | None
@@ -139,18 +142,19 @@ def comparison_page(comparison: Comparison) -> ComparisonPage:
     for table in tables:
         views += [table.changed, *(view for _, view in table.folded)]
     return ComparisonPage(
-        title=printable(comparison.workload),
+        title=title_words(comparison),
         facts=facts(comparison),
         verdict=comparison.verdict,
         word=_WORDS.get(comparison.verdict, comparison.verdict),
         sentence=prose(sentence_of(comparison), _SENTENCE),
+        belief=prose(belief(comparison), _SENTENCE),
         decision=prose(decision_of(comparison), _SENTENCE),
         broken=tuple(prose(text, _SENTENCE) for text in unmentioned_limits(comparison)),
         accepted=tuple(prose(text, _SENTENCE) for text in comparison.decision.accepted),
         causes=tuple(_cause_changes(comparison)),
         forest=forest(comparison, names),
         gates=gate,
-        columns=columns(comparison, names),
+        step=step_bars(comparison, names),
         changed=tuple(table for table in tables if table.changed),
         unchanged=tuple(table for table in tables if not table.changed),
         groups=groups,
@@ -170,12 +174,11 @@ def _cause_changes(comparison: Comparison) -> Iterator[CauseChange]:
     words = {"added": "Appeared", "removed": "Went", "regressed": "Grew", "improved": "Shrank"}
     for row in causes(comparison).to_dict("records"):
         gains = [number(row[f"{side}_gain_pct"]) for side in ("baseline", "candidate")]
-        verdict, rule = str(row["verdict"]), str(row["rule"])
+        verdict = str(row["verdict"])
         yield CauseChange(
             word=words.get(verdict, verdict),
             verdict=verdict,
-            title=short_text(str(row["title"] or rule)),
-            rule=short_text(rule),
+            title=short_text(str(row["title"] or row["rule"])),
             gain=" → ".join(f"{gain:.1f} %" if math.isfinite(gain) else ABSENT for gain in gains),
         )
 

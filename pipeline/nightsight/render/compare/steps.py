@@ -40,15 +40,21 @@ def median_steps(sources: tuple[Sequence[Source], Sequence[Source]]) -> tuple[Me
 
 
 def _median_step(side: Iterable[Source]) -> MedianStep | None:
-    """Return the median step of the run with events whose step takes the median time of those runs."""
+    """Return the median step of the median run of those with events."""
+    run = median_run(run for run in side if run.profile is not None)
+    return _step(run.events) if run else None
+
+
+def median_run(side: Iterable[Source]) -> Source | None:
+    """Return the run whose step takes the median time of those runs; None without runs."""
 
     def step_ns(run: Source) -> float:
         steps = run.report.rows(STEP_SPLIT)
         times = floats(steps.loc[steps["category"] == WHOLE_STEP, "med_ns"]) if len(steps) else np.empty(0)
         return float(np.nan_to_num(times).max(initial=0.0))
 
-    runs = sorted((run for run in side if run.profile is not None), key=step_ns)
-    return _step(runs[(len(runs) - 1) // 2].events) if runs else None
+    runs = sorted(side, key=step_ns)
+    return runs[(len(runs) - 1) // 2] if runs else None
 
 
 def _step(profile: Profile) -> MedianStep | None:

@@ -9,11 +9,11 @@ from typing import Final
 import pandas as pd
 
 from nightsight.events.kernel_labels import NAME_LENGTH, KernelLabels
-from nightsight.model.compare import CHANGES, DIRECTIONS, Comparison, Difference, Measures, unit_of
+from nightsight.model.compare import CHANGES, DIRECTIONS, GATE, Comparison, Difference, Measures, unit_of
 from nightsight.render.table.view import short_text
 from nightsight.results.categories import BUSY, IDLE
 from nightsight.texts import excerpt, printable
-from nightsight.units import ABSENT, counted, heading, scale_for
+from nightsight.units import ABSENT, MINUS, Scale, counted, heading, scale_for
 
 CHANGED: Final = ("regressed", "improved", "added", "removed")
 """The verdicts on changes."""
@@ -137,22 +137,39 @@ class ChangeText:
         return f"{self.change} {self.interval}".strip()
 
 
-def change_texts(rows: pd.DataFrame, names: MeasureNames, *, length: int = NAME_LENGTH) -> list[ChangeText]:
-    """Return the texts of rows of CHANGES, each in the unit that suits it."""
-    return [_change_text(row, names, length) for row in rows.to_dict("records")]
+def change_texts(
+    rows: pd.DataFrame, names: MeasureNames, *, length: int = NAME_LENGTH, scale: Scale | None = None
+) -> list[ChangeText]:
+    """Return the texts of rows of CHANGES, each in the unit that suits it, or all on one scale."""
+    return [_change_text(row, names, length, scale) for row in rows.to_dict("records")]
 
 
-def _change_text(row: Mapping[Hashable, object], names: MeasureNames, length: int) -> ChangeText:
+def both_sides(before: float, after: float, scale: Scale) -> tuple[str, str, str]:
+    """Format the values of both sides, and the difference of what is printed; a missing value counts as 0."""
+    one, other = (scale.with_unit(value).replace("-", MINUS) for value in (before, after))
+    return one, other, _signed(rounded(after, scale) - rounded(before, scale), scale)
+
+
+def rounded(value: float, scale: Scale) -> float:
+    """Return a value as it is printed on a scale; 0 for a missing one."""
+    return round(value / scale.divisor, scale.decimals) * scale.divisor if math.isfinite(value) else 0.0
+
+
+def _signed(value: float, scale: Scale) -> str:
+    """Format a difference with its sign."""
+    text = scale.with_unit(value)
+    return f"+{text}" if value > 0 and text != ABSENT else text.replace("-", MINUS)
+
+
+def _change_text(
+    row: Mapping[Hashable, object], names: MeasureNames, length: int, scale: Scale | None = None
+) -> ChangeText:
     kind, name, verdict, note = (str(row[key] or "") for key in ("kind", "name", "verdict", "note"))
     numbers = {key: number(value) for key, value in row.items()}
     before, after = numbers["baseline"], numbers["candidate"]
     needed, most_pct = numbers["needed_runs"], numbers["most_pct"]
-    scale = scale_for(unit_of(kind, name), [value for value in (before, after) if math.isfinite(value)])
-
-    def signed(value: float) -> str:
-        text = scale.with_unit(value)
-        return f"+{text}" if value > 0 and text != ABSENT else text
-
+    scale = scale or scale_for(unit_of(kind, name), [value for value in (before, after) if math.isfinite(value)])
+    baseline, candidate, difference = both_sides(before, after, scale)
     # this is reported once for all rows
     if note == f"fewer than {LEAST_RUNS} runs a side":
         note, needed = "", math.nan
@@ -162,14 +179,14 @@ def _change_text(row: Mapping[Hashable, object], names: MeasureNames, length: in
     has_parts = verdict not in ("added", "removed")
     return ChangeText(
         name=names.short(kind, name, length),
-        baseline=scale.with_unit(before),
-        candidate=scale.with_unit(after),
-        difference=signed((0 if math.isnan(after) else after) - (0 if math.isnan(before) else before)),
+        baseline=baseline,
+        candidate=candidate,
+        difference=difference,
         change=percent(numbers["change_pct"]),
         interval=interval(numbers["low_pct"], numbers["high_pct"]),
         verdict=verdict,
-        count_part=signed(numbers["count_part"]) if has_parts else ABSENT,
-        time_part=signed(numbers["time_part"]) if has_parts else ABSENT,
+        count_part=_signed(numbers["count_part"], scale) if has_parts else ABSENT,
+        time_part=_signed(numbers["time_part"], scale) if has_parts else ABSENT,
         note=excerpt(note, 2 * length) if note else "",
         needed=f"{needed:,.0f} runs a side would settle it" if math.isfinite(needed) else "",
     )
@@ -185,7 +202,7 @@ def percent(value: float, *, unit: str = " %") -> str:
     if not math.isfinite(value):
         return ABSENT
     text = f"{value:+,.0f}" if abs(value) >= 1000 else f"{value:+.1f}"
-    return f"{'0.0' if text in ('+0.0', '-0.0') else text}{unit}"
+    return f"{'0.0' if text in ('+0.0', '-0.0') else text.replace('-', MINUS)}{unit}"
 
 
 def interval(low: float, high: float) -> str:
@@ -229,12 +246,89 @@ def tally(rows: pd.DataFrame) -> str:
     return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in verdicts if counts.get(verdict, 0))
 
 
+def title_words(comparison: Comparison) -> str:
+    """Return the workload; if that is the name of a run, the names of both sides: `A → C`."""
+    runs = [_stem(run.source) for run in (*comparison.baseline, *comparison.candidate)]
+    sides = _sides(comparison)
+    return printable(sides if sides and _stem(comparison.workload) in runs else comparison.workload)
+
+
+def _stem(source: str) -> str:
+    """Return the name of a run without its number: `ab_C` of `ab_C_1.sqlite`."""
+    return re.sub(r"[\W_]*\d*$", "", source.partition(".")[0])
+
+
+def _sides(comparison: Comparison) -> str:
+    """Return what the runs of each side are called, if all runs of a side have one name: `A → C`."""
+    names = [{_stem(run.source) for run in side} for side in (comparison.baseline, comparison.candidate)]
+    if any(len(of_side) != 1 for of_side in names) or names[0] == names[1]:
+        return ""
+    return _arrow([name for of_side in names for name in of_side]) if all(map(min, names)) else ""
+
+
+def since(comparison: Comparison) -> str:
+    """Return the commit of the candidate, if it is known and not that of the baseline; else ""."""
+    before, after = (_values_of(side, "commit") for side in (comparison.baseline, comparison.candidate))
+    return after if after and "," not in after and after != before else ""
+
+
+def belief(comparison: Comparison) -> str:
+    """Say in one line why the verdict is believed, or why not: the runs that agree, and the interval."""
+    count = min(len(comparison.baseline), len(comparison.candidate))
+    if count < LEAST_RUNS:
+        return f"Not believed: fewer than {LEAST_RUNS} runs a side cannot be distinguished from noise."
+    rows = gates(comparison).set_index("name")
+    name = next((name for name in GATE if name in rows.index), "")
+    if not name:
+        return ""
+    row = rows.loc[name].to_dict()
+    low, high = number(row["low_pct"]), number(row["high_pct"])
+    if row["is_fact"]:
+        reasons = ["all runs of a side agree, so it needs no test"]
+    else:
+        reasons = [text for text in (_agreeing(comparison, name),) if text]
+        if math.isfinite(low) and math.isfinite(high):
+            reasons.append(f"90 % interval {percent(low, unit='')} to {percent(high)}")
+    if row["verdict"] == "inconclusive":
+        needed = number(row["needed_runs"])
+        reasons.append(str(row["note"]) or (f"{needed:.0f} runs a side would settle it" if needed > 0 else ""))
+    word = "Not believed yet" if row["verdict"] == "inconclusive" else "Believed"
+    return f"{word}. {title_of(name)}: {'; '.join(filter(None, reasons))}." if any(reasons) else ""
+
+
+def _agreeing(comparison: Comparison, metric: str) -> str:
+    """Count the pairs, or the runs, in which a metric of the candidate is larger."""
+
+    def values(runs: Iterable[Measures]) -> list[float]:
+        tables = (run.table for run in runs)
+        found = (table.loc[(table["kind"] == "gate") & (table["name"] == metric), "value"] for table in tables)
+        return [float(value.iloc[0]) if len(value) else math.nan for value in found]
+
+    before, after = values(comparison.baseline), values(comparison.candidate)
+    if comparison.is_paired:
+        pairs = [(one, other) for one, other in zip(before, after, strict=False) if one > 0 and other > 0]
+        more = sum(other > one for one, other in pairs)
+        word, most = ("longer", more) if 2 * more >= len(pairs) else ("shorter", len(pairs) - more)
+        return f"{word} in {most} of {counted(len(pairs), 'pair')}" if pairs else ""
+    before, after = ([value for value in side if value > 0] for side in (before, after))
+    if not before or not after:
+        return ""
+    if min(after) > max(before):
+        return "each run of the candidate takes longer than each of the baseline"
+    return (
+        "each run of the candidate is shorter than each of the baseline"
+        if max(after) < min(before)
+        else "runs of both sides overlap"
+    )
+
+
 def facts(comparison: Comparison) -> tuple[str, ...]:
-    """Describe the compared runs: number, order, GPU and commits."""
+    """Describe the compared runs: names, number, order, GPU and commits."""
     sides = (comparison.baseline, comparison.candidate)
     before, after = map(len, sides)
     order = "interleaved" if comparison.is_paired else "not interleaved"
-    runs = f"{before} + {after} runs" + (f", {order}" if before + after > 2 else "")
+    named = _sides(comparison)
+    runs = f"{named + ', ' if named else ''}{before} + {after} runs" + (f", {order}" if before + after > 2 else "")
     gpus, commits = ([_values_of(side, field) for side in sides] for field in ("gpu", "commit"))
     labels = [re.sub(r"\+(?=,|$)", " with changes", commit) or "unknown" for commit in commits]
     return tuple(text for text in (runs, _arrow(gpus), f"commit {_arrow(labels)}" if any(commits) else "") if text)

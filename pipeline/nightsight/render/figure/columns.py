@@ -71,7 +71,11 @@ def step_columns(frame: Frame, medians: Frame, called: Callable[[object], str] =
         _plot(steps, categories, _ColumnScale(median, top, levels, listed), called(device) if len(devices) > 1 else "")
         for device, steps, median in panels
     )
-    visible = [category for category, name in categories.items() if np.nanmax(rows[name]) >= _VISIBLE * top]
+    visible = {
+        category: float(np.nansum(rows[name]))
+        for category, name in categories.items()
+        if np.nanmax(rows[name]) >= _VISIBLE * top
+    }
     return (
         Panels(
             look="over-time steps-in-columns many" if len(plots) > 1 else "over-time steps-in-columns",
@@ -114,12 +118,12 @@ def _plot(rows: Frame, categories: Mapping[str, str], scale: _ColumnScale, label
     left, right = 100.0 * number / count, 100.0 * (number + steps) / count
     gap = _GAP * (right - left)
     left, right = left + gap / 2, right - gap / 2
-    paths, low, busy = [], np.zeros(len(rows)), np.zeros(len(rows))
+    paths, low = [], np.zeros(len(rows))
     for category, name in categories.items():
         high = low + np.nan_to_num(rows[name].to_numpy())
-        paths.append(Path(f"series-{CAUSE_COLORS[category]}", _bars(left, right, low / top, high / top)))
+        look = f"series-{CAUSE_COLORS[category]}{' idle' if category in IDLE else ''}"
+        paths.append(Path(look, _bars(left, right, low / top, high / top)))
         low = high
-        busy = high if category not in IDLE else busy
     outliers = int(rows["outliers"].sum())
     remark = f"{counted(float(steps.sum()), 'step')}, median {format_value(median, 'time_ns')}"
     slowest = ", ".join(_slowest(rows, median)) or "none"
@@ -130,7 +134,7 @@ def _plot(rows: Frame, categories: Mapping[str, str], scale: _ColumnScale, label
     marks = (
         *grid((), scale.levels),
         *paths,
-        *_column_parts(rows, categories, (left, right), (busy / top, low / top), scale),
+        *_column_parts(rows, categories, (left, right), scale),
         Line("median", Dot(0, height), Dot(100, height)),
         *_outlier_marks(rows, (left + right) / 2, top),
     )
@@ -152,20 +156,17 @@ def _column_parts(
     rows: Frame,
     categories: Mapping[str, str],
     edges: tuple[Floats, Floats],
-    sums: tuple[Floats, Floats],
     scale: _ColumnScale,
 ) -> Iterator[Part]:
-    """Yield the columns. edges: left and right, in percent. sums: busy and total time, as shares of the scale."""
-    (left, right), (busy, total) = edges, (np.minimum(share, 1.0) for share in sums)
+    """Yield the columns. edges: left and right, in percent."""
+    left, right = edges
     for index, row in enumerate(rows.to_dict("records")):
-        idle = percent(total[index] - busy[index])
         yield Part(
             "hit",
             round(float(left[index]), 2),
             round(float(right[index] - left[index]), 2),
             _title(row, categories, scale),
             "{:.0f} {:.0f}".format(*_span(row)),
-            (percent(1 - total[index]), idle) if idle else None,
         )
 
 
@@ -214,11 +215,11 @@ def _column_notes(
 ) -> Iterator[str]:
     shapes = {mark.shape for plot in plots for mark in plot.of(Point)}
     size = int(rows["steps"].max())
-    parts = "Solid: busy. Striped: idle, by cause."
+    parts = "Solid: busy. Pale: idle, by cause."
     if is_cpu and has_operators:
-        parts = "Solid: in operators, on any thread. Striped: outside."
+        parts = "Solid: in operators, on any thread. Pale: outside."
     elif is_cpu:
-        parts = "Striped: all of a step, because no operators were recorded."
+        parts = "Pale: all of a step, because no operators were recorded."
     yield f"{parts} The line is the median of all steps."
     if size > 1:
         yield f"Each column is the mean of up to {size:,} consecutive steps; marks are of the slowest."

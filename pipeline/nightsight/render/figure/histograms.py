@@ -140,15 +140,17 @@ def _longest_bins(rows: Frame) -> str:
 
 
 def _marks(median_ns: float, high_ns: float, axis: LogAxis) -> Iterator[Line | Text]:
-    """Put the name of the median to the left of its line, that of the 95th percentile to the right, if they fit."""
+    """Put the name of the median to the left of its line, that of the 95th percentile to the right."""
     median, high = axis.places(np.array([median_ns, high_ns])).tolist()
     is_inner = median < _OUTER[0], high > _OUTER[1]
-    # a name between the lines needs room there; without it, one name moves to row 1
-    row = int(high - median < _TEXT * sum(is_inner))
-    marks = (
-        ("median", median, "start" if is_inner[0] else "end", 0),
-        ("p95", high, "end" if is_inner[1] else "start", row),
-    )
-    for name, x, anchor, text_row in marks:
-        yield Line(f"mark-of-{name}", Dot(x, 0), Dot(x, 100))
-        yield Text(f"{anchor} row-{text_row}", Dot(x, 0), name, aside=3 if anchor == "start" else -3)
+    yield Line("mark-of-median", Dot(median, 0), Dot(median, 100))
+    yield Line("mark-of-p95", Dot(high, 0), Dot(high, 100))
+    names = [
+        ("median", median, "start" if is_inner[0] else "end"),
+        ("p95", high, "end" if is_inner[1] else "start"),
+    ]
+    # a name between the lines needs room there; without it, both are on one side of the lines
+    if high - median < _TEXT * sum(is_inner):
+        names = [("median, p95", high, "start") if is_inner[0] else ("median, p95", median, "end")]
+    for name, x, anchor in names:
+        yield Text(f"{anchor} above-plot", Dot(x, 0), name, aside=3 if anchor == "start" else -3)

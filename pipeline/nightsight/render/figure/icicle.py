@@ -1,7 +1,7 @@
 """Icicles: the parts of a step, ranges above the families of their kernels, these above the kernels.
 
 All boxes of a level lie side by side, so the two lowest levels show the whole step: work in color, idle time of the
-device striped. A range without inner ranges reaches down to them.
+device pale. A range without inner ranges reaches down to them.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -88,14 +88,13 @@ def icicles(
     owned = list(rows.groupby("owner", sort=False))
     is_step = bool((rows["steps"] > 0).any())
     first, are_several = owned[:_MAX_TREES], len(owned) > 1
-    sums = [of_owner.groupby("category")["time_ns"].sum() for _, of_owner in first]
-    categories = {name for times in sums for name in times.index[100.0 * times >= _LEAST * times.sum()]}
+    times = pd.concat([of_owner for _, of_owner in first]).groupby("category")["time_ns"].sum()
     return (
         Boxes(
             look="flames icicles",
             kind="flame icicle",
             title="Mean step" if is_step else "The window",
-            keys=keys_of(name for name in CAUSE_COLORS if name in categories),
+            keys=keys_of({str(name): float(time) for name, time in times.items() if name in CAUSE_COLORS}),
             trees=tuple(
                 _tree(of_owner.to_dict("records"), str(owner) if are_several else "", is_step)
                 for owner, of_owner in first
@@ -107,11 +106,11 @@ def icicles(
 
 def _icicle_notes(frame: Frame, owners: int, *, is_step: bool) -> Iterator[str]:
     is_cpu = bool((frame["category"] == OPERATORS).any())
-    striped = "outside of operators" if is_cpu else "idle, by cause"
+    pale = "outside of operators" if is_cpu else "idle, by cause"
     parts = "Outermost operators, and the operators with the time below them," if is_cpu else "Families and kernels"
     ranges = "Ranges are in order of their start. " if frame["path"].nunique() > 1 else ""
     yield (
-        f"Width: {'mean time per repetition' if is_step else 'time'}, each instant once. Striped: {striped}. {ranges}"
+        f"Width: {'mean time per repetition' if is_step else 'time'}, each instant once. Pale: {pale}. {ranges}"
         f"{parts} are sorted by size. Parts below {_LEAST} % are drawn as others."
     )
     if owners > _MAX_TREES:

@@ -1,14 +1,14 @@
 """The ladder: a bar for a step now, and one after each fix in the order to apply them, on one scale."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import pandas as pd
 
 from nightsight.render.figure.axes import finite_floats
-from nightsight.render.figure.plot import LegendEntry, Picture
-from nightsight.render.figure.shares import CAUSE_COLORS
+from nightsight.render.figure.plot import Picture
+from nightsight.render.figure.shares import CAUSE_COLORS, LEAST_PCT, keys_of
 from nightsight.render.fixes import Fix, Fixes
 from nightsight.results.categories import BUSY, IDLE
 from nightsight.results.rules import RULE
@@ -17,8 +17,6 @@ from nightsight.texts import excerpt, printable
 from nightsight.units import Scale, in_text
 
 _NEEDED: Final = {"order", "category", "time_ns"}
-# percent of the first bar: smaller parts are drawn, but not named
-_LEAST_PCT: Final = 1.0
 _LENGTH: Final = 60
 
 
@@ -52,11 +50,22 @@ class Rung:
 
 @dataclass(frozen=True, kw_only=True)
 class Ladder(Picture):
-    """Bars from the top down, the step now first."""
+    """Bars from the top down, the step now first. whole_ns: the time of the first bar."""
 
     layout: ClassVar = "ladder"
     look: str = "ladder"
     rungs: tuple[Rung, ...]
+    whole_ns: float
+
+    def on_scale(self, longest_ns: float) -> "Ladder":
+        """Return this ladder on the scale of a longer one, without links."""
+        share = self.whole_ns / longest_ns
+
+        def scaled(part: RungPart) -> RungPart:
+            return replace(part, x=round(share * part.x, 3), width=round(share * part.width, 3))
+
+        rungs = (replace(rung, anchor="", parts=tuple(map(scaled, rung.parts))) for rung in self.rungs)
+        return replace(self, rungs=tuple(rungs))
 
 
 def ladder(parts: Frame, fixes: Fixes, described: Callable[[Fix], tuple[str, str]]) -> Ladder | None:
@@ -73,25 +82,24 @@ def ladder(parts: Frame, fixes: Fixes, described: Callable[[Fix], tuple[str, str
     if not whole > 0:
         return None
     largest = table.max()
-    named = largest.index[largest >= _LEAST_PCT / 100 * whole].astype("str").tolist()
+    named = {str(name): float(time) for name, time in largest.items() if time >= LEAST_PCT / 100 * whole}
     rungs, before_ns = [], fixes.now_ns
     for fix, (_, row) in zip((None, *fixes.sequence), table.iterrows(), strict=True):
         drawn = tuple(_parts(row, whole))
         if fix is None:
             time = scale.with_unit(fixes.now_ns)
-            rungs.append(Rung(time, "now", f"Now: {time}. {_summary(row[named], scale)}", drawn))
+            rungs.append(Rung(time, "now", f"Now: {time}. {_summary(row[[*named]], scale)}", drawn))
             continue
         label, time = _label(fix), scale.with_unit(fix.after_ns)
-        summary = f"After {label.replace('`', '')}: {time}. {_summary(row[named], scale)}"
+        summary = f"After {label.replace('`', '')}: {time}. {_summary(row[[*named]], scale)}"
         # of the printed numbers, so that a reader can subtract them
         before, after = (round(length / scale.divisor, scale.decimals) for length in (before_ns, fix.after_ns))
         change = f"\N{MINUS SIGN}{before - after:.{scale.decimals}f} {scale.symbol}"
         rungs.append(Rung(time, label, summary, drawn, change, *described(fix)))
         before_ns = fix.after_ns
-    keys = tuple(LegendEntry(name, f"series-{CAUSE_COLORS[name]}", is_idle=name in IDLE) for name in named)
     one = "A step" if fixes.is_step else "The window"
     title = f"{one} now, and after each fix in the best order (predicted, without the profiler)"
-    return Ladder(title=title, keys=keys, rungs=tuple(rungs))
+    return Ladder(title=title, keys=keys_of(named), rungs=tuple(rungs), whole_ns=whole)
 
 
 def _by_category(parts: Frame) -> pd.DataFrame:

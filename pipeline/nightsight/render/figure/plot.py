@@ -106,14 +106,13 @@ class Circle(Mark):
 
 @dataclass(frozen=True)
 class Part(Mark):
-    """A selectable column of the plot. span: begin and end in ns, for scripts. stripes: top and height."""
+    """A selectable column of the plot. span: begin and end in ns, for scripts."""
 
     kind: ClassVar = "part"
     x: float
     width: float
     title: str
     span: str
-    stripes: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """An entry of a legend. shape: its marker, "" for a patch of color; is_idle: striped."""
+    """An entry of a legend. shape: its marker, "" for a patch of color; is_idle: pale."""
 
     label: str
     look: str

@@ -1,11 +1,12 @@
 """Stacked bars of *Where the time went* and of the critical path: the GPU's part first, then the remaining time."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from nightsight.intervals import Floats
 from nightsight.model.report import gpu_name
 from nightsight.render.figure.axes import finite_floats
 from nightsight.render.figure.plot import LegendEntry, Picture
@@ -40,8 +41,10 @@ _SHARE_WIDTH: Final = 6.5
 _LETTER: Final = 0.95
 _MARGIN: Final = 1.5
 _MAX_BARS: Final = 8
+LEAST_PCT: Final = 1.0
+"""Percent of a whole: legends leave smaller parts out, or add them up."""
 _SIDES: Final = ("Busy", "Idle")
-# busy parts are solid and idle parts striped, so both can use the same colors
+# busy parts are solid and idle parts pale, so both can use the same colors
 CAUSE_COLORS: Final[Mapping[str, str]] = {
     OPERATORS: "cpu",
     COMPUTE: "kernel",
@@ -64,7 +67,10 @@ CAUSE_COLORS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of a bar, in percent from the left; `inside`: the text that fits, "all", "share", or "" for none."""
+    """A part of a bar, in percent from the left; `inside`: the text that fits, "all", "share", or "" for none.
+
+    series: "" for several small parts in a legend.
+    """
 
     label: str
     series: str
@@ -93,7 +99,7 @@ class StackedBar:
 class Wholes(Picture):
     """Stacked bars with one legend, which has the numbers of the only bar, or the means of several.
 
-    of: the name of the sum of a bar.
+    key: the largest part first, those below LEAST_PCT together at the end. of: the name of the sum of a bar.
     """
 
     layout: ClassVar = "wholes"
@@ -123,18 +129,20 @@ def wholes(frame: Frame, called: Callable[[object], str] = gpu_name) -> Wholes:
         return Wholes()
     are_several = len(devices) > 1
     bars = tuple(_stacked_bar(rows, called(device) if are_several else "") for device, rows in devices[:_MAX_BARS])
-    note = "Each instant is counted once. Solid: the GPU was busy. Striped: it was idle, by cause."
-    mean = bars[0]
+    mean = parts
+    note = "Each instant is counted once. Solid: the GPU was busy. Pale: it was idle, by cause."
     if are_several:
         means = parts.groupby(["group", "category"], sort=False)["time_ns"].sum() / len(devices)
-        mean = _stacked_bar(means.reset_index(), "")
+        mean = means.reset_index()
         note = f"The numbers are means of all bars. {note}"
     if (parts["category"] == UNSEEN).any():
         note += " Not recorded: the GPU may have worked there, or not."
     if len(devices) > len(bars):
         note += f" {len(devices) - len(bars)} more are in the table, and in the means."
     look = "wholes several" if are_several else "wholes"
-    return Wholes(look=look, bars=bars, key=mean.parts, total=mean.total, notes=(note,))
+    return Wholes(
+        look=look, bars=bars, key=_key(mean), total=in_text(float(mean["time_ns"].sum()), "time_ns"), notes=(note,)
+    )
 
 
 def path_whole(frame: Frame) -> tuple[Wholes, ...]:
@@ -146,9 +154,10 @@ def path_whole(frame: Frame) -> tuple[Wholes, ...]:
     if rows.empty:
         return ()
     group = rows["category"].isin(BUSY).map({True: "busy", False: "idle"})
-    bar = _stacked_bar(rows.assign(group=group), "", ("GPU work", "CPU and latencies"))
-    note = "Each instant is counted once. Solid: GPU work on the critical path. Striped: what that work waited for."
-    return (Wholes(bars=(bar,), key=bar.parts, total=bar.total, notes=(note,)),)
+    rows = rows.assign(group=group)
+    bar = _stacked_bar(rows, "", ("GPU work", "CPU and latencies"))
+    note = "Each instant is counted once. Solid: GPU work on the critical path. Pale: what that work waited for."
+    return (Wholes(bars=(bar,), key=_key(rows), total=bar.total, notes=(note,)),)
 
 
 def whole_percents(times: Sequence[float]) -> list[str]:
@@ -157,23 +166,33 @@ def whole_percents(times: Sequence[float]) -> list[str]:
     All are rounded down, and the largest remainders up again. A part below 0.05 % is "<0.1 %", and counts as zero.
     """
     values = np.asarray(times, dtype=np.float64)
+    return [
+        in_text(0.01 if value > 0 and count == 0 else count / 10, "share_pct")
+        for value, count in zip(values.tolist(), _tenths(values).tolist(), strict=True)
+    ]
+
+
+def _tenths(values: Floats) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Return the parts of a whole as tenths of a percent, which add up to 1000, or to 0 without time."""
     total = float(values.sum())
     if not total > 0:
-        return [in_text(0.0, "share_pct") for _ in times]
+        return np.zeros(len(values), np.int64)
     exact = 1000.0 * values / total
     tenths = np.floor(exact + 1e-9).astype(np.int64)
     # parts that are printed as "<0.1 %" are never rounded up
     order = np.argsort(-np.where(exact < 0.5, -1.0, exact - tenths), kind="stable")
     tenths[order[: 1000 - int(tenths.sum())]] += 1
-    return [
-        in_text(0.01 if value > 0 and count == 0 else count / 10, "share_pct")
-        for value, count in zip(values.tolist(), tenths.tolist(), strict=True)
-    ]
+    return tenths
 
 
-def keys_of(categories: Iterable[str]) -> tuple[LegendEntry, ...]:
-    """Return the legend of pictures that show some categories of the split."""
-    return tuple(LegendEntry(name, f"series-{CAUSE_COLORS[name]}", is_idle=name in IDLE) for name in categories)
+def keys_of(times: Mapping[str, float]) -> tuple[LegendEntry, ...]:
+    """Return the legend of a picture of categories of the split: the largest first, without those below LEAST_PCT."""
+    least = LEAST_PCT / 100 * sum(times.values())
+    return tuple(
+        LegendEntry(name, f"series-{CAUSE_COLORS[name]}", is_idle=name in IDLE)
+        for name in sorted(times, key=lambda name: -times[name])
+        if times[name] >= least
+    )
 
 
 def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = _SIDES) -> StackedBar:
@@ -205,6 +224,28 @@ def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = _SIDES) -> St
         total=whole,
         summary=f"{label and label + ', '}{whole}: {', '.join(f'{part.label} {part.share}' for part in parts)}",
     )
+
+
+def _key(rows: Frame) -> tuple[Slice, ...]:
+    """Return the entries of the legend of a bar."""
+    rows = rows.sort_values("time_ns", ascending=False, kind="stable")
+    times = rows["time_ns"].to_numpy(dtype=np.float64)
+    parts = list(_slices(rows, float(times.sum())))
+    small = int((100.0 * times < LEAST_PCT * times.sum()).sum())
+    if small < 2:
+        return tuple(parts)
+    share = in_text(float(_tenths(times)[-small:].sum()) / 10, "share_pct")
+    rest = Slice(
+        f"{small} more, each below {LEAST_PCT:.0f} %",
+        "",
+        is_busy=False,
+        share=share if share != "0 %" else "<0.1 %",
+        time=in_text(float(times[-small:].sum()), "time_ns"),
+        x=0.0,
+        width=0.0,
+        inside="",
+    )
+    return (*parts[:-small], rest)
 
 
 def _slices(rows: Frame, total: float) -> Iterator[Slice]:

@@ -1,4 +1,4 @@
-"""The content of the page of a fleet: the largest losses of all captures first, then common and different facts."""
+"""The content of the page of a fleet: what recurs first, then common and different facts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ _KERNELS: Final = Layout(
     kernels={"name": 90},
     same_unit=("low_ns", "med_ns", "high_ns"),
 )
-_CAUSES: Final = Layout("causes", header="Cause", name="cause", names="prose", bars=("gpu_time_pct",))
+_MAX_LINKS: Final = 12
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,23 @@ class FleetVerdict:
     state: str
     cause: str = ""
     first: str = ""
+
+
+@dataclass(frozen=True)
+class FleetCause:
+    """A cause of lost time: its share of the GPU time of all captures, and the captures that have it, with links.
+
+    width: of a bar, in percent. more: captures that are not listed.
+    """
+
+    share: str
+    width: float
+    title: str
+    action: str
+    gains: str
+    captures: str
+    within: tuple[tuple[str, str], ...]
+    more: int
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,7 @@ class FleetPage:
     more_failures: str
     notes: tuple[str, ...]
     split: Wholes
-    causes: TableView | None
+    causes: tuple[FleetCause, ...]
     common: tuple[tuple[str, str], ...]
     differing: TableView | None
     outliers: TableView | None
@@ -69,7 +86,7 @@ class FleetPage:
 
 def fleet_page(fleet: Fleet) -> FleetPage:
     """Lay out the page."""
-    kernels, causes = _kernels_table(fleet), _causes_table(fleet)
+    kernels = _kernels_table(fleet)
     captures = fleet.captures
     dates = sorted(text[:10] for text in captures["captured_utc"] if text)
     facts = (
@@ -89,7 +106,7 @@ def fleet_page(fleet: Fleet) -> FleetPage:
         more_failures=f"And {more:,} more." if more else "",
         notes=tuple(printable(note) for note in fleet.notes[:_MAX_FAILURES]),
         split=replace(wholes(fleet.split.assign(device=0)), of="GPU time of all captures"),
-        causes=causes,
+        causes=tuple(_causes(fleet)),
         common=tuple((title, short_text(value)) for title, value in fleet.common),
         differing=_facts_table(fleet),
         outliers=_outliers(fleet),
@@ -97,7 +114,7 @@ def fleet_page(fleet: Fleet) -> FleetPage:
         rule=fleet.rule,
         kernels=kernels,
         captures=_captures(fleet),
-        packed=packed_tables([view for view in (causes, kernels) if view is not None], most_bytes=TABLE_BYTES),
+        packed=packed_tables([kernels] if kernels else [], most_bytes=TABLE_BYTES),
     )
 
 
@@ -119,7 +136,7 @@ def verdict_of(fleet: Fleet) -> FleetVerdict:
         return FleetVerdict(state, "No cause of lost time costs enough to act on.")
     largest: dict[Any, Any] = fleet.causes.iloc[0].to_dict()
     share = format_value(float(largest["share_pct"]), "share_pct")
-    where = "all captures" if largest["captures"] == len(captures) else f"{largest['captures']} of {len(captures)}"
+    where = "all captures" if largest["captures"] == len(captures) else f"{largest['captures']} of {count}"
     return FleetVerdict(
         f"{state} {waits}" if lone else state,
         f"{_prose(largest['cause'])}: {share} of all GPU time, in {where}.",
@@ -157,30 +174,34 @@ def _figures(fleet: Fleet) -> Iterator[Figure]:
         yield Figure("GPU time", _gpu_time(whole), note)
     if len(fleet.causes):
         largest: dict[Any, Any] = fleet.causes.iloc[0].to_dict()
-        note = f"lost to the first cause, in {counted(largest['captures'], 'capture')}"
-        yield Figure("Largest loss", format_value(float(largest["share_pct"]), "share_pct"), note)
+        recurs = largest["captures"] > 1
+        share, note = format_value(float(largest["share_pct"]), "share_pct"), counted(largest["captures"], "capture")
+        yield Figure("Largest recurring loss" if recurs else "Largest loss", share, f"of all GPU time, in {note}")
     if fleet.judged:
         note = f"of {counted(fleet.judged, 'capture')} in groups of five or more"
         yield Figure("Unlike the others", f"{len(fleet.outliers):,}", note)
 
 
-def _causes_table(fleet: Fleet) -> TableView | None:
-    causes = fleet.causes
-    if not len(causes):
-        return None
-    more = causes["others"].map(lambda count: f" (and {count} more of this kind)" if count else "")
-    frame = pd.DataFrame(
-        {
-            "cause": causes["cause"].map(_cell_text) + more,
-            "gpu_time_pct": causes["share_pct"],
-            "captures": causes["captures"],
-            "median_gain_pct": causes["gain_med_pct"],
-            "largest_gain_pct": causes["gain_max_pct"],
-            "what_to_do": causes["action"],
-            "rule": causes["rule"],
-        }
-    )
-    return table_view(frame, _CAUSES, caption="Causes", name="causes")
+def _causes(fleet: Fleet) -> Iterator[FleetCause]:
+    """Yield the causes, those that recur first."""
+    captures = fleet.captures
+    files = dict(zip(captures["capture"], zip(captures["file"], captures["report"], strict=True), strict=True))
+    for row in fleet.causes.to_dict("records"):
+        cause: dict[Any, Any] = row
+        median, largest = (format_value(float(cause[name]), "gain_pct") for name in ("gain_med_pct", "gain_max_pct"))
+        others = f" (and {cause['others']} more of this kind)" if cause["others"] else ""
+        within = [files[capture] for capture in cause["within"][:_MAX_LINKS]]
+        action = _prose(cause["action"])
+        yield FleetCause(
+            share=format_value(float(cause["share_pct"]), "share_pct"),
+            width=round(min(float(cause["share_pct"]), 100.0), 2),
+            title=f"{_prose(cause['cause'])}{others}",
+            action=f"{action[:1].upper()}{action[1:]}",
+            gains=f"a step becomes {median} shorter" + (f", up to {largest}" if largest != median else ""),
+            captures=f"{cause['captures']:,} of {counted(len(captures), 'capture')}",
+            within=tuple((short_text(file), report) for file, report in within),
+            more=int(cause["captures"]) - len(within),
+        )
 
 
 def _kernels_table(fleet: Fleet) -> TableView | None:

@@ -116,6 +116,12 @@ def fill(
     return _environment().get_template(template).render(policy=_POLICY, style=style, script=script, **values)
 
 
+def filled(source: str, **values: object) -> str:
+    """Return a rendered template that is not among the files, with the styles of all pages and without scripts."""
+    template = _environment().from_string(source)
+    return template.render(policy=_POLICY, style=_style(_STYLES), script=Markup(), **values)
+
+
 def with_policy(text: str) -> str:
     """Return the finished page, with a policy that allows its own styles and scripts."""
     # the first occurrence is in the meta tag; text from a report always comes after it

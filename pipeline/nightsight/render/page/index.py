@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from nightsight.model.history import Key, off_level
+from nightsight.model.history import Key, off_level, relevant_parameters
 from nightsight.model.report import Report
 from nightsight.render.page.html import fill, with_policy
 from nightsight.render.summary import numbers
 from nightsight.render.table.view import Cell, Heading, Row, TableView
-from nightsight.texts import printable
+from nightsight.texts import excerpt, printable
 from nightsight.units import ABSENT, Scale, counted, format_cell, scale_for, split
 
 
@@ -46,6 +46,7 @@ _NUMBERS: Final = {
 _TEXTS: Final = {"GPU": "gpu", "Collector": "collector", "Captured (UTC)": "captured_utc", "Commit": "commit"}
 _WATCHED: Final = ("step_ns", "window_ns")
 _LAST: Final = 5
+_WORDS: Final = 240  # characters
 _BEFORE: Final = 4  # runs that make a level
 
 
@@ -96,8 +97,15 @@ def index_entry(report: Report, *, failed: bool) -> IndexEntry:
         step_ns=run.step_ns,
         failed=failed,
         commit=environment.commit,
-        machine=Key.of(environment, report.conditions, report.parameters).text,
+        machine=_machine(report),
     )
+
+
+def _machine(report: Report) -> str:
+    """Return the facts that must be equal, with the arguments as given, or their digest if they may be private."""
+    key = Key.of(report.environment, report.conditions, report.parameters)
+    arguments = (f"{name} {text}" for name, text in relevant_parameters(report.parameters).items())
+    return ", ".join(filter(None, (key.without_arguments, *arguments)))
 
 
 def render_index(entries: Sequence[IndexEntry], *, trends: str = "") -> str:
@@ -145,7 +153,7 @@ def _machines(runs: Sequence[IndexEntry]) -> Iterator[Machine]:
         scale = scale_for("ns", values)
         last = ", ".join(map(scale.format, values[:_LAST]))
         words = ", ".join(filter(None, (gpu or "no GPU", machine)))
-        yield Machine(printable(words), f"{title} (newest first): {last} {scale.symbol}", state, bool(count))
+        yield Machine(excerpt(words, _WORDS), f"{title} (newest first): {last} {scale.symbol}", state, bool(count))
 
 
 def _column(title: str, scale: Scale, runs: Sequence[IndexEntry]) -> Heading:

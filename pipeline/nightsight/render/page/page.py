@@ -35,7 +35,7 @@ from nightsight.results.rules import RULES
 from nightsight.results.serving import DECODE_ROOFLINE, ENGINE_STEPS, REQUEST_TIMES, SERVING
 from nightsight.results.steps import STEP_PARTS, STEP_SPLIT
 from nightsight.texts import excerpt, printable
-from nightsight.units import format_value, heading
+from nightsight.units import ABSENT, format_value, heading
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -97,7 +97,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class PageSection:
-    """One result: its pictures and table, or the sentence `message` instead."""
+    """One result: its pictures and table, or instead the sentence `message`, or the values of its only row."""
 
     anchor: str
     title: str
@@ -107,6 +107,7 @@ class PageSection:
     table: TableView | None = None
     notes: tuple[str, ...] = ()
     message: str = ""
+    row: Pairs = ()
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,8 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     lead = by_name.pop(TIME_SPLIT.name, None)
     is_open = _open(report)
     sections = tuple(by_name.pop(name) for name in is_open if name in by_name)
-    all_sections = (*((lead,) if lead else ()), *sections, *by_name.values(), *method.sections)
+    closed = tuple(_without_table(section) for section in by_name.values())
+    all_sections = (*((lead,) if lead else ()), *sections, *closed, *method.sections)
     titles = {section.anchor: section.title for section in all_sections}
     unchecked = _unchecked_rules(report.unchecked)
     advice_items = advice(report.findings, titles, labels, Places(report))
@@ -210,7 +212,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
         unchecked,
         "" if RULES[0].name in report.unchecked else _NOTHING,
         sections,
-        _details(by_name.values()),
+        _details(closed),
         (*causes, *_unavailable(report.results)),
         method,
         printable(report.generator) if report.generator else "",
@@ -231,6 +233,17 @@ def _details(sections: Iterable[PageSection]) -> tuple[Details, ...]:
         entry = entry_of(section.anchor)
         groups.setdefault(entry.group if entry else "", []).append(section)
     return tuple(Details(group, tuple(members)) for group, members in groups.items())
+
+
+def _without_table(section: PageSection) -> PageSection:
+    """Return a section whose table has one row, which leads nowhere, with the values of the row instead."""
+    table = section.table
+    if table is None or len(table.rows) != 1 or table.timeline or section.pictures != Pictures():
+        return section
+    (row,), headings = table.rows, table.columns
+    pairs = zip(headings, (row.name, *row.cells), strict=True)
+    texts = ((heading.title, f"{cell.text} {heading.unit}".rstrip()) for heading, cell in pairs if cell.text != ABSENT)
+    return replace(section, table=None, row=tuple(texts))
 
 
 def _has_section(result: Result) -> bool:
@@ -349,7 +362,7 @@ def _method(report: Report, labels: KernelLabels) -> Method:
         texts_of(stages),
         tuple((f"GPU {gpu.device}", printable(_conditions(gpu))) for gpu in report.conditions),
         trials("Step time of each trial, without a profiler", times) if times else None,
-        tuple(_section(result, report, labels) for result in results),
+        tuple(_without_table(_section(result, report, labels)) for result in results),
     )
 
 

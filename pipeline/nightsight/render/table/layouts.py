@@ -1,11 +1,14 @@
 """The table layout of each result: its register entry, and functions that rearrange rows and shorten names."""
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from nightsight.errors import CaptureError
 from nightsight.events.kernel_labels import NAME_LENGTH, KernelLabels
+from nightsight.events.ranges import LEAST, NUMBER
 from nightsight.model.report import MAKE_AGAIN, Report, Result
 from nightsight.render.table import replayed
 from nightsight.render.table.grouped import preorder
@@ -30,7 +33,7 @@ from nightsight.results.program import CUDA_API_SYNC, SETUP_CALLS
 from nightsight.results.ranges import NVTX_MARKS, NVTX_RANGES
 from nightsight.results.ranks import RANKS
 from nightsight.results.rules import RULE
-from nightsight.tables import Frame
+from nightsight.tables import FUNCTION, MODULE, Frame
 from nightsight.texts import printable
 from nightsight.units import heading, of_operations
 
@@ -144,15 +147,13 @@ _Range = tuple[object, str]  # the process and the path of a range
 
 
 def _tree(frame: Frame) -> Frame:
-    """Arrange ranges as a tree, each named by the last part of its path; drop columns that add nothing."""
-    paths = frame["path"].astype("str").fillna("").tolist()
-    ranges = list(zip(frame["pid"].tolist() if "pid" in frame else [0] * len(frame), paths, strict=True))
-    levels = dict(zip(ranges, frame["level"].fillna(0).tolist(), strict=True))
-    parents = [_parent(item, levels) for item in ranges]
-    # + 3 skips the separator between a path and its last part
-    names = [
-        path if parent is None else path[len(parent[1]) + 3 :] for path, parent in zip(paths, parents, strict=True)
-    ]
+    """Arrange ranges as a tree, each named by the last part of its path; drop columns that add nothing.
+
+    Siblings that ran once, and whose names differ in numbers only, are repetitions: they are one row, `iteration #`.
+    """
+    frame = _merged(frame, _general_paths(frame, *_parents(frame)))
+    ranges, parents = _parents(frame)
+    names = [_name(item, parent) for item, parent in zip(ranges, parents, strict=True)]
     unused = ["path"]
     if frame["style"].nunique() == 1:
         unused.append("style")
@@ -165,6 +166,49 @@ def _tree(frame: Frame) -> Frame:
     # siblings stay in their order
     rows, depths = preorder(parent_rows, range(len(frame), 0, -1))
     return frame.assign(name=names).drop(columns=unused, errors="ignore").iloc[rows].assign(level=depths)
+
+
+def _parents(frame: Frame) -> tuple[list[_Range], list[_Range | None]]:
+    """Return the ranges of rows, and the parent of each."""
+    paths = frame["path"].astype("str").fillna("").tolist()
+    ranges = list(zip(frame["pid"].tolist() if "pid" in frame else [0] * len(frame), paths, strict=True))
+    levels = dict(zip(ranges, frame["level"].fillna(0).tolist(), strict=True))
+    return ranges, [_parent(item, levels) for item in ranges]
+
+
+def _name(item: _Range, parent: _Range | None) -> str:
+    # + 3 skips the separator between a path and its last part
+    return item[1] if parent is None else item[1][len(parent[1]) + 3 :]
+
+
+def _general_paths(frame: Frame, ranges: Sequence[_Range], parents: Sequence[_Range | None]) -> list[str]:
+    """Return the path of each row, with `#` for the numbers of the outermost repetitions in it."""
+    names = [re.sub(NUMBER, "#", _name(item, parent)) for item, parent in zip(ranges, parents, strict=True)]
+    can_repeat = ((frame["instances"] == 1) & ~frame["style"].astype("str").isin([MODULE, FUNCTION])).tolist()
+    siblings = list(zip((item[0] for item in ranges), parents, names, strict=True))
+    counts = Counter(key for key, is_single in zip(siblings, can_repeat, strict=True) if is_single)
+    general: dict[_Range, str] = {}
+    for item, parent, key, is_single in sorted(
+        zip(ranges, parents, siblings, can_repeat, strict=True), key=lambda row: len(row[0][1])
+    ):
+        above = general[parent] if parent else ""
+        is_repeated = is_single and counts[key] >= LEAST and (not parent or above == parent[1])
+        name = key[2] if is_repeated else _name(item, parent)
+        general[item] = f"{above} / {name}" if parent else name
+    return [general[item] for item in ranges]
+
+
+def _merged(frame: Frame, paths: Sequence[str]) -> Frame:
+    """Return rows with the same process and path as one; sums, except for what is not a sum."""
+    if len(set(paths)) == len(paths):
+        return frame
+    keys = [name for name in ("pid", "path") if name in frame]
+    kinds = {"style": "first", "level": "first", "cpu_med_ns": "median", "cpu_min_ns": "min", "cpu_max_ns": "max"}
+    rows = frame.assign(path=paths, cpu_med_ns=frame["cpu_med_ns"].where(frame["instances"] == 1)).groupby(
+        keys, sort=False, observed=True
+    )
+    merged = rows.agg({name: kinds.get(str(name), "sum") for name in frame if name not in keys}).reset_index()
+    return merged[[*frame]]
 
 
 def _parent(item: _Range, levels: Mapping[_Range, int]) -> _Range | None:
