@@ -149,6 +149,12 @@ def test_short_host_code_between_the_cuda_graphs_of_a_broken_function_is_its_bre
     # in six parts of 20 µs, nothing is left to wait for but launches
     simulation = simulate(Timeline(profile))
     assert simulation.unprofiled_ns - (finding.gain_ns or 0) / STEPS == pytest.approx(6 * 20_000, rel=0.6)
+    assert finding.action == "remove the graph break"
+    # PyTorch asks whether the stream is captured before each launch, after its host code
+    asking: Body = (Host(40), Call("cudaStreamIsCapturing_v10000", 1), Graph(4, 5)) * 6
+    asked = first(broken(asking, graph_break=PRINT))
+    assert asked.rule == finding.rule
+    assert asked.gain_pct == pytest.approx(finding.gain_pct, rel=0.1)
     # other launches come before each of these graphs
     mixed = broken((Kernel(20), Host(40), *PARTS[:2]) * 6, graph_break=PRINT)
     assert "host_code" not in {gain.remedy.rule for gain in simulate(Timeline(mixed)).gains}

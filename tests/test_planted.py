@@ -128,7 +128,9 @@ def test_the_replay_gives_the_step_back(verdicts: Verdicts, of_others: Verdicts)
 
 
 def test_a_step_without_the_profiler_is_near_the_measured_one(verdicts: Verdicts) -> None:
-    ratios = [each.unprofiled_ms / each.bad_ms for each in verdicts if each.unprofiled_ms and each.bad_ms]
+    # compiling takes half as long again in some runs as in others
+    steady = [each for each in verdicts if "compilation" not in each.case.rules]
+    ratios = [each.unprofiled_ms / each.bad_ms for each in steady if each.unprofiled_ms and each.bad_ms]
     assert sum(0.8 <= ratio <= 1.25 for ratio in ratios) >= 0.9 * len(ratios), table(verdicts)
 
 

@@ -15,9 +15,8 @@ STORED = sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.sqlite.xz
 # in halves B and C, whose captures only count: padding is equal in each step; convergence tests and metrics read on the
 # CPU are other host code; host code between the waits gains more than they do
 NOT_NAMED = {"bert_padding", "cupy_converges", "jax_metrics", "trainer_norms"}
-# of other halves than C. A batched product replaces waits and launches; a solver with fixed steps still launches, and a
-# loop of XLA iterates
-FAR = {"cublas_batches", "neural_ode", "jax_loop"}
+# of other halves than C. A batched product replaces waits and launches; a solver with fixed steps still launches
+FAR = {"cublas_batches", "neural_ode"}
 
 
 @cache
@@ -36,7 +35,18 @@ def test_the_first_finding_names_the_cause(name: str) -> None:
     assert verdict.is_right, verdict.first and verdict.first.title
 
 
+@cache
+def of_torch() -> list[RealVerdict]:
+    return judged(FOLDER, ".torch.json")
+
+
+def test_captures_of_torch_profiler_show_the_same_causes() -> None:
+    assert len(of_torch()) == 5
+    assert [verdict.case.name for verdict in of_torch() if not verdict.is_right] == []
+
+
 def test_the_document_has_what_was_found() -> None:
+    check(ROOT / "docs" / "causes.md", table(of_torch()), "tests/data/real, by torch.profiler")
     check(ROOT / "docs" / "causes.md", table([*verdicts().values()]), "tests/data/real, without the profiler")
 
 

@@ -423,7 +423,7 @@ CASES: Final = {
 }
 """Our programs."""
 
-UNRECORDED: Final = {"compiled_print", "compiled_call", "compiled_integer", "compiled_global", "default_stream"}
+UNRECORDED: Final = {"compiled_print", "default_stream"}
 """Programs without a capture and times yet."""
 
 OTHERS: Final = {

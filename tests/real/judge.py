@@ -60,12 +60,12 @@ class RealVerdict:
 _SAME_UNIT: Final = 2.0
 
 
-def judged(folder: Path) -> list[RealVerdict]:
-    """Judge all captures in a folder."""
+def judged(folder: Path, suffix: str = ".sqlite") -> list[RealVerdict]:
+    """Judge all captures in a folder: of nsys, or, with the suffix `.torch.json`, of torch.profiler."""
     times: dict[str, dict[str, float]] = json.loads((folder / "times.json").read_text())
     verdicts = []
     for case in ALL.values():
-        if (packed := folder / f"{case.name}.sqlite.xz").exists():
+        if (packed := folder / f"{case.name}{suffix}.xz").exists():
             diagnosis = diagnose(read_packed(packed))
             first = diagnosis.advice[0] if diagnosis.advice else None
             verdicts.append(RealVerdict(case, first, diagnosis.unprofiled_ms, times.get(case.name, {})))

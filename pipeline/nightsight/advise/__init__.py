@@ -396,7 +396,8 @@ def _obstacle(row: Mapping[Any, Any]) -> _Why:
         detail = f"torch.compile cannot continue after it{SKIPS_FUNCTION}.{also}"
     else:
         detail = f"torch.compile compiles the code before and after it separately, and Python runs in between.{also}"
-    return _Why(f", at a graph break by {first.removesuffix(SKIPS_FUNCTION)}", detail, fix)
+    because = f", at a graph break by {first.removesuffix(SKIPS_FUNCTION)}"
+    return _Why(because, detail, fix, action="remove the graph break")
 
 
 def _as_sentence(code: str) -> str:

@@ -101,8 +101,9 @@ _EAGER_PROGRAM: Final = 5
 _GRAPH_HOP_NS: Final = 300
 _GRAPH_LAUNCH_NS: Final = 10_000
 _GRAPH_LAUNCHES: Final = 50
-# an iteration of lax.fori_loop and lax.scan with one kernel took 7 to 9 µs, whatever the kernel (an H100, 2026-11-27)
-_XLA_LOOP_NS: Final = 7_000
+# an iteration of lax.fori_loop and lax.scan with one kernel took 7 to 9 µs, whatever the kernel, on an H100
+# (2026-11-27), and up to 14 µs on the host of an H200 (`jax_loop`, 2026-11-29)
+_XLA_LOOP_NS: Final = 10_000
 # from the start of a graph to its first kernel (stored: 1 to 4 µs)
 _ON_GPU_NS: Final = 2_000
 # shapes change if more than this share of the kernels of a step do; fewer steps than this are not enough to tell
@@ -302,9 +303,10 @@ def host_code(scene: Scene, claimed: Flags) -> Iterator[Remedy]:
 
 
 def _between_parts(scene: Scene) -> Flags:
-    """Return the calls that launch a CUDA graph of torch.compile directly after another one, where functions break.
+    """Return the calls from a launch of a CUDA graph of torch.compile to the next one, where functions break.
 
-    However short, the host code in between would not run if the function were one graph.
+    PyTorch asks the driver some things before each launch. However short, the host code in between would not run if the
+    function were one graph.
     """
     calls = scene.graph.calls
     broken = [
@@ -313,7 +315,8 @@ def _between_parts(scene: Scene) -> Flags:
         if not each.skips_graphs and is_sole_function(scene.timeline, each)
     ]
     is_part = calls.named("GraphLaunch") & np.isin(calls.process, np.intersect1d(broken, uses_graphs(scene.timeline)))
-    return is_part & scene.around(is_part)[0]
+    after_part, before_part = scene.around(is_part)
+    return after_part & before_part
 
 
 def _move_host_code(
