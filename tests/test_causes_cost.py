@@ -339,7 +339,7 @@ def test_without_the_profiler_a_step_is_no_longer_and_no_shorter_than_the_work_o
         profile = known(picture, **tables)
         timeline = Timeline(profile)
         result = simulate(timeline)
-        assert result.unprofiled_ns <= result.replayed_ns + 1
+        assert result.explained_ns <= result.replayed_ns + 1
         assert result.predicted_ns <= result.replayed_ns + 1
         spans = busy_spans(timeline)
         busy = sum(int((here[1] - here[0]).sum()) for here in spans.values()) / 4

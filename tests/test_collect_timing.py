@@ -416,6 +416,7 @@ def test_a_loop_that_costs_too_much_has_no_times_of_the_start_only(
     hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hook, "_SPARING_LOOPS", 0.0)
+    monkeypatch.delitem(sys.modules, "torch.cuda", raising=False)
     monkeypatch.setattr(hook, "_FEW", 10)
     times = hook.Times(str(tmp_path))
     for _ in range(8):
@@ -555,6 +556,7 @@ def test_iterations_that_cost_too_much_are_noted_only_at_first(
     hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hook, "_SPARING_LOOPS", 0.0)
+    monkeypatch.delitem(sys.modules, "torch.cuda", raising=False)
     monkeypatch.setattr(hook, "_FEW", 10)
     times = hook.Times(str(tmp_path))
     goes_on = [times.iteration("loop bcd") for _ in range(20)]

@@ -169,7 +169,8 @@ def test_what_a_stranger_wrote_notifies_nobody_and_is_no_marker(
 
 # the words between them, too
 _FOLD = ("<details>", "<summary>", "</summary>", "</details>", "<details><summary>a</summary>\n", "\n</details>\n")
-_PIECES = ("### ", "**", "|", "\\", "`", "\n", "[x](http://e.org)", "@", *_FOLD)
+_BLOCK = ("```text\n", "\n```text\n", "\n```\n", "   ```\n")
+_PIECES = (*_BLOCK, "### ", "**", "|", "\\", "`", "\n", "[x](http://e.org)", "@", *_FOLD)
 
 
 def rendered(tmp_path: Path, text: str) -> str:
@@ -201,7 +202,9 @@ def test_what_could_not_be_measured_is_unchanged(tmp_path: Path) -> None:
 @example("|\x0c@everyone https://example.com/ |cell|")
 @examples(60)
 def test_nothing_else_is_markup(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    body = rendered(tmp_path_factory.getbasetemp(), text)
+    whole = rendered(tmp_path_factory.getbasetemp(), text)
+    # a block is plain text, and ends with the line that ends it
+    body = re.sub(r"^```text\n(?:[^`\n]*\n|```text\n)*```$", "", whole, flags=re.MULTILINE)
     assert not re.search(r"@(?!\u200b)|www\.|://", body, re.IGNORECASE)
     short = re.sub(r"^<details><summary>(.*)</summary>$", r"<details>\1", body, flags=re.MULTILINE)
     folds = re.findall(r"<.*?>", short)
@@ -213,7 +216,7 @@ def test_nothing_else_is_markup(tmp_path_factory: pytest.TempPathFactory, text: 
     # in Markdown, a form feed ends no line
     assert all(line.startswith("|") for line in bare.split("\n") if "|" in line)
     # and once more is no more
-    assert rendered(tmp_path_factory.getbasetemp(), body) == body
+    assert rendered(tmp_path_factory.getbasetemp(), whole) == whole
 
 
 @pytest.mark.parametrize(
@@ -229,6 +232,8 @@ def test_nothing_else_is_markup(tmp_path_factory: pytest.TempPathFactory, text: 
         ("<details><summary>a</summary>", "<details><summary>a</summary>\n\n</details>\n"),
         ("</details>", "&lt;/details&gt;"),
         ("a | b", "a \\| b"),
+        ("```text\n<b> ``` @all\n```\n<b>", "```text\n<b> ''' @all\n```\n&lt;b&gt;"),
+        ("```text\na", "```text\na\n```"),
         ("a\r<b>\r\n<c>", "a\n&lt;b&gt;\n&lt;c&gt;"),
     ],
 )

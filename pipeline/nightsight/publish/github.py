@@ -32,6 +32,9 @@ _LABEL: Final = "nightsight"
 _MARKER: Final = re.compile(r"\s*<!--\s*nightsight(?::[^\n>]*)?\s*-->[ \t]*\n?")
 _ISSUE: Final = re.compile(r"<!-- nightsight:(\S+) -->(?:\n|$)")
 _FOLDED: Final = re.compile(r"<details><summary>(.*)</summary>")
+# the picture of a comparison
+_BLOCK: Final = "```text"
+_END_OF_BLOCK: Final = "```"
 # bold, borders of a table, and the text between them; a character after a backslash is text
 _PARTS: Final = re.compile(r"\*\*|\||(?:\\.|\*(?!\*)|[^*|])+", re.DOTALL)
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
@@ -292,13 +295,17 @@ def _make_label(repository: Repository) -> None:
 def _harmless(text: str) -> str:
     """Return untrusted Markdown with only the markup that our comparisons use; everything else becomes plain text.
 
-    Third-level headings, bold, tables and folded parts are kept. Links, pictures, HTML, mentions and all other markup
-    are escaped. Our own comparisons stay unchanged.
+    Third-level headings, bold, tables, folded parts and blocks of text are kept. Links, pictures, HTML, mentions and
+    all other markup are escaped. Our own comparisons stay unchanged.
     """
     lines = []
-    is_folded = False
+    is_folded = is_block = False
     for line in re.split(r"\r\n|\r|\n", _MARKER.sub("", text, count=1)):
-        if not is_folded and (title := _FOLDED.fullmatch(line)):
+        if is_block or line == _BLOCK:
+            is_block = line != _END_OF_BLOCK
+            # nothing else may end the block, which makes its lines plain text
+            lines.append(line if line in (_BLOCK, _END_OF_BLOCK) else line.replace("`", "'"))
+        elif not is_folded and (title := _FOLDED.fullmatch(line)):
             is_folded = True
             lines.append(f"<details><summary>{_plain(title[1])}</summary>")
         elif is_folded and line == "</details>":
@@ -309,7 +316,7 @@ def _harmless(text: str) -> str:
             markup = ("**", "|") if line.startswith("|") else ("**",)
             lines.append(heading + "".join(part if part in markup else _plain(part) for part in _PARTS.findall(rest)))
     # following text must not disappear in an open part
-    return "\n".join([*lines, *["", "</details>", ""] * is_folded])
+    return "\n".join([*lines, *[_END_OF_BLOCK] * is_block, *["", "</details>", ""] * is_folded])
 
 
 def _plain(text: str) -> str:
