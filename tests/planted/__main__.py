@@ -73,7 +73,8 @@ def time_all(cases: Sequence[Case], folder: Path, deadline: float) -> None:
     """Measure the programs of each number of GPUs in one process, and add the times to times.json."""
     for gpus in (1, 2):
         names = [case.name for case in cases if case.gpus == gpus]
-        missing = [name for name in names if name not in timed(names, gpus, folder, deadline)]
+        trials = timed(names, gpus, folder, deadline)
+        missing = [name for name in names if name not in trials]
         # a program that breaks its process takes the later ones with it: they get another, in which it comes last
         timed([*missing[1:], *missing[:1]], gpus, folder, deadline)
 

@@ -126,6 +126,12 @@ CASES: Final = {
         ),
         Case(
             "waits",
+            "masked_loss",
+            "each of eight heads of a detector takes its valid boxes by a mask; no ranges; fixed: `torch.where`",
+            ("wait", "mask"),
+        ),
+        Case(
+            "waits",
             "wait_clip",
             "`.item()` for the gradient norm of each parameter",
             ("wait",),
@@ -209,6 +215,13 @@ CASES: Final = {
             "`torch.cuda.empty_cache()` in each step",
             ("allocation",),
             ("cudaFree", "cudaMalloc", "step"),
+        ),
+        Case(
+            "memory",
+            "plan_cache",
+            "spectra of four lengths, with room for one plan of cuFFT in PyTorch's cache; fixed: the default size",
+            ("loading", "allocation", "host_code"),
+            ("step",),
         ),
         Case(
             "memory",
@@ -423,7 +436,7 @@ CASES: Final = {
 }
 """Our programs."""
 
-UNRECORDED: Final = {"compiled_print", "default_stream"}
+UNRECORDED: Final = {"compiled_print", "default_stream", "masked_loss", "plan_cache"}
 """Programs without a capture and times yet."""
 
 OTHERS: Final = {

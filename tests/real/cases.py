@@ -79,9 +79,14 @@ REAL: Final = {
         RealCase("numba_arrays", "A", ("pageable_copy", "copies_to_host", "many_small_copies"), (("both", "device"),)),
         # each product is followed by a copy that waits for it
         RealCase(
-            "cublas_batches", "B", ("copies_to_host", "many_small_copies", "launch_bound", "wait"), (("", "batched"),)
+            "cublas_batches",
+            "B",
+            ("copies_to_host", "many_small_copies", "launch_bound", "wait"),
+            (("", "together"), ("launch_bound", "batched")),
         ),
         RealCase("jacobi_waits", "A", ("wait", "many_small_copies", "copies_to_host"), (("", "rarely"),)),
+        RealCase("spectra_plans", "A", ("loading", "allocation", "host_code"), (("", "kept"),)),
+        RealCase("sorted_particles", "A", ("allocation",), (("", "pooled"),)),
         RealCase("llama_healthy", "A"),
         RealCase("jax_healthy", "B"),
         RealCase("native_healthy", "A"),

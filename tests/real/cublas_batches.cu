@@ -1,4 +1,5 @@
-// 512 small products: one call of cuBLAS each, with a copy of the result to pageable memory and a wait; or one batched call.
+// 512 small products: one call of cuBLAS each, with a copy of the result to pageable memory and a wait; or one copy;
+// or one batched call.
 #include <cublas_v2.h>
 #include <chrono>
 #include <cstdio>
@@ -6,7 +7,7 @@
 #include <vector>
 
 int main(int argc, char **argv) {
-    const bool batched = argc > 1 && !strcmp(argv[1], "batched");
+    const bool batched = argc > 1 && !strcmp(argv[1], "batched"), together = argc > 1 && !strcmp(argv[1], "together");
     const int n = 128, count = 512, steps = 30;
     const size_t each = size_t(n) * n;
     float *a, *b, *c;
@@ -31,8 +32,9 @@ int main(int argc, char **argv) {
         } else {
             for (int i = 0; i < count; ++i) {
                 cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, n, n, n, &one, a + i * each, n, b + i * each, n, &zero, c + i * each, n);
-                cudaMemcpy(host.data() + i * each, c + i * each, each * sizeof(float), cudaMemcpyDeviceToHost);
+                if (!together) cudaMemcpy(host.data() + i * each, c + i * each, each * sizeof(float), cudaMemcpyDeviceToHost);
             }
+            if (together) cudaMemcpy(host.data(), c, each * count * sizeof(float), cudaMemcpyDeviceToHost);
         }
     }
     cudaDeviceSynchronize();

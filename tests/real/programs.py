@@ -819,13 +819,23 @@ def native(name: str) -> None:
 
 
 def cublas_batches() -> None:
-    """512 small products, each with a call of cuBLAS, copied results and a wait. Fix: one batched product."""
+    """512 small products, each with a call of cuBLAS, copied results and a wait. Fix: one batched product, or one copy."""
     native("cublas_batches")
 
 
 def jacobi_waits() -> None:
     """Jacobi's method in C++ copies the residual to pageable memory after each sweep. Fix: after each hundredth."""
     native("jacobi_waits")
+
+
+def spectra_plans() -> None:
+    """Spectra of four lengths, with a new plan of cuFFT for each. Fix: plans that are kept."""
+    native("spectra_plans")
+
+
+def sorted_particles() -> None:
+    """Thrust sorts and sums, and allocates memory each time. Fix: a pool."""
+    native("sorted_particles")
 
 
 def native_healthy() -> None:

@@ -19,13 +19,16 @@ elementwise on a list of tensors."""
 _PRODUCT: Final = re.compile(
     r"(?<![a-z\d])simt_sgemm"
     r"|(?:^|[ :_])(?:ampere|volta|turing|maxwell|pascal|magma|cublas|hopper)?_?sgemm(?:Ex)?_"
-    r"|xmma_gemm_(?:\w+_)?f32f32_f32f32_f32_(?!\w*split_k_kernel)"
+    r"|xmma_gemm_(?:\w+_)?(?:f32f32_f32f32_f32|cf32cf32_f32f32_cf32)_(?!\w*split_k_kernel)"
 )
 _CONVOLUTION: Final = re.compile(
     r"implicit_convolve_sgemm(?!<__half)"
     r"|(?:ampere|volta|turing|maxwell|pascal)_scudnn_"
     r"|simt_s(?:fprop|dgrad|wgrad)"
     r"|\b(?:dgrad|wgrad)_(?:\w+_)?engine<float\b"
+    r"|\bconvolveNd_\w*_float_engine|implicit_convolveNd_sgemm<float\b"
+    # by transforms: cuFFT has other names
+    r"|\bfft[12]d_(?:r2c|c2r)_\d+x\d+<float\b|\bcudnn::winograd\w*::\w+<float\b"
     r"|xmma_(?:fprop|dgrad|wgrad)_implicit_gemm_(?:\w+_)?f32f32_f32f32_f32_"
 )
 # some of these also use CUDA cores, but for data of half the size

@@ -57,6 +57,22 @@ def empty_cache(bad: bool) -> Step:
     return step
 
 
+def plan_cache(bad: bool) -> Step:
+    """Spectra of windows of four lengths, with room for the plan of one."""
+    signals = [torch.randn(64, length, device=GPU, dtype=torch.complex64) for length in (1000, 1500, 2000, 3000)]
+    torch.backends.cuda.cufft_plan_cache.clear()
+    torch.backends.cuda.cufft_plan_cache.max_size = 1 if bad else 4096
+
+    def step(_: int) -> None:
+        # the two forms take turns
+        torch.backends.cuda.cufft_plan_cache.max_size = 1 if bad else 4096
+        with nvtx.annotate("step"):
+            for signal in signals:
+                torch.fft.ifft(torch.fft.fft(signal) * 0.5)
+
+    return step
+
+
 def raw_allocation(bad: bool) -> Step:
     train, runtime = training(2048, 4096, 4), loaded_runtime()
     size = ctypes.c_size_t(256 << 20)

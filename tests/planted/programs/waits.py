@@ -58,6 +58,31 @@ def wait_mask(bad: bool) -> Step:
     return step
 
 
+def masked_loss(bad: bool) -> Step:
+    """The loss of a detector: each of eight heads has its own valid boxes."""
+    model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 8 * 5)).to(GPU)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    features, boxes = torch.randn(8192, 256, device=GPU), torch.randn(8192, 8, 4, device=GPU)
+    labels = torch.randint(0, 4, (8192, 8), device=GPU)
+
+    def step(_: int) -> None:
+        found = model(features).view(8192, 8, 5)
+        loss = torch.zeros((), device=GPU)
+        for head in range(8):
+            valid = labels[:, head] > 0
+            if bad:
+                error = (found[:, head, :4][valid] - boxes[:, head][valid]).abs().sum(1)
+                loss = loss + error.mean()
+            else:
+                error = (found[:, head, :4] - boxes[:, head]).abs().sum(1)
+                loss = loss + torch.where(valid, error, 0).sum() / valid.sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
 def wait_clip(bad: bool) -> Step:
     model = mlp(4096, 8)
     parameters = list(model.parameters())

@@ -72,9 +72,9 @@ from nightsight.units import counted, format_ranks
 _RECOMPUTING_NS: Final = 10_000_000
 # host code between two launches up to this length only launches; longer code does other work (stored: 50 to 200 µs)
 _BETWEEN_LAUNCHES_NS: Final = 100_000
-# the iterator of a DataLoader without workers; as many workers as its remedy has. A process takes this time to receive
-# a tensor from a worker: `pyg_molecules` (tests/real, an H200) 0.5 ms, a program of 1 to 24 small tensors on two busy
-# cores 0.25 ms after the first. More tensors are not known to be of one batch
+# host code is not done faster than by as many workers as the remedy of a DataLoader has. Its iterator without workers; a
+# process takes this time to receive a tensor from a worker: `pyg_molecules` (tests/real, an H200) 0.5 ms, a program of
+# 1 to 24 small tensors on two busy cores 0.25 ms after the first. More tensors are not known to be of one batch
 _LOADS_IN_PROCESS: Final = "_SingleProcessDataLoaderIter"
 _WORKERS: Final = 8
 _RECEIVING_NS: Final = 300_000
@@ -325,12 +325,18 @@ def _move_host_code(
     """Move the chosen pieces of host code off their thread; nothing if none of them is simulated."""
     model, calls = scene.model, scene.graph.calls
     removed_ns: Floats = np.bincount(pieces.piece[chosen], pieces.length[chosen], len(calls)).astype(np.float64)
-    if _LOADS_IN_PROCESS in str(scene.paths[path]):
-        removed_ns -= _left_by_workers(scene, removed_ns)
-    shorter_calls = np.flatnonzero(model.has(BEGIN) & (removed_ns > 0))
+    left_ns = _left_by_workers(scene, removed_ns, receives=_LOADS_IN_PROCESS in str(scene.paths[path]))
+    shorter_calls = np.flatnonzero(model.has(BEGIN) & (removed_ns > left_ns))
     if not len(shorter_calls):
         return
-    edit = (Change(model.edges_of(BEGIN, shorter_calls), "shorter", removed_ns[shorter_calls]),)
+    removed_ns -= left_ns
+    is_partial = left_ns[shorter_calls] > 0
+    partial, whole = shorter_calls[is_partial], shorter_calls[~is_partial]
+    edit = (
+        Change(model.edges_of(BEGIN, whole), "shorter", removed_ns[whole]),
+        # what is left is as much faster without the profiler as the rest
+        Change(model.edges_of(BEGIN, partial), "scaled", 1 - removed_ns[partial] / scene.gap[partial]),
+    )
     # other threads of the process may be idle meanwhile
     line = calls.line[shorter_calls]
     busiest = shorter_calls[line == np.bincount(line, removed_ns[shorter_calls]).argmax()]
@@ -341,17 +347,25 @@ def _move_host_code(
     yield Remedy("host_code", path_name, rank, scene.cases(busiest), time, edit, code, also=also, in_steps=share)
 
 
-def _left_by_workers(scene: Scene, loading_ns: Floats) -> Floats:
-    """Return how much of the time that loads a batch, before each call, is left with workers, in ns.
+def _left_by_workers(scene: Scene, moved_ns: Floats, *, receives: bool) -> Floats:
+    """Return how much of the host code before each call is left if workers do it, in ns.
 
-    The process receives each tensor from them, and together they must be as fast as the rest of a step.
+    Together they must be as fast as the rest of the steps without the profiler. receives: whether a process receives
+    tensors from them.
     """
-    of_loading = np.flatnonzero(loading_ns > 0)
-    tensors = scene.in_calls[scene.direction[scene.in_calls] == TO_DEVICE]
-    per_batch = min(len(tensors) / max(len(of_loading), 1), _MOST_TENSORS)
-    step_ns = scene.timeline.window.length_ns / max(len(scene.timeline.window.repetitions), 1)
-    longer_ns = loading_ns / _WORKERS - np.maximum(step_ns - loading_ns, 0)
-    return np.minimum(loading_ns, np.maximum(max(per_batch, 1.0) * _RECEIVING_NS, longer_ns)) * (loading_ns > 0)
+    moved, window, line = np.flatnonzero(moved_ns > 0), scene.timeline.window, scene.graph.calls.line
+    total_ns, cost_ns = (
+        np.bincount(line[rows], times[rows], line.max(initial=0) + 1)[line[moved]]
+        for rows, times in ((moved, moved_ns), (scene.in_calls, scene.cost.by_call))
+    )
+    others_ns = window.length_ns / max(len(window.repetitions), 1) * scene.steps - total_ns - cost_ns
+    left_ns = np.zeros(len(moved_ns))
+    left_ns[moved] = moved_ns[moved] * np.maximum(1 / _WORKERS - np.maximum(others_ns, 0) / total_ns, 0.0)
+    if receives:
+        tensors = scene.in_calls[scene.direction[scene.in_calls] == TO_DEVICE]
+        per_batch = min(len(tensors) / max(len(moved), 1), _MOST_TENSORS)
+        left_ns = np.maximum(left_ns, max(per_batch, 1.0) * _RECEIVING_NS * (moved_ns > 0))
+    return np.minimum(moved_ns, left_ns)
 
 
 def interpreter(scene: Scene) -> Iterator[Remedy]:
@@ -591,8 +605,38 @@ def loading(scene: Scene) -> Iterator[Remedy]:
     """Remove the loading and compilation of kernels, with the host code that compiles, unless they are temporary."""
     is_loading, is_compiling = _loads(scene)
     lasts = ~_temporary_loads(scene)
-    rule = "compilation" if (is_compiling & lasts).any() else "loading"
-    yield from _remove_calls(scene, rule, is_loading & lasts, with_gap=is_compiling & lasts)
+    if (is_compiling & lasts).any():
+        yield from _remove_calls(scene, "compilation", is_loading & lasts, with_gap=is_compiling & lasts)
+    else:
+        for remedy in _remove_calls(scene, "loading", is_loading & lasts):
+            yield replace(remedy, edit=(*remedy.edit, *_without_set_up(scene, is_loading & lasts)))
+
+
+def _without_set_up(scene: Scene, loads: Flags) -> Edit:
+    """Return the edit that removes what is created and destroyed with modules that each step loads: plans, handles.
+
+    It is between the same launches as a load: queries, memory, small copies of tables to the GPU, and the host code of
+    the library in between. Waits and results that are read belong to the program.
+    """
+    calls, work = scene.graph.calls, scene.graph.work
+    around = scene.between_launches(scene.in_calls[loads[scene.in_calls]])
+    copies, size, _ = _host_copies(scene)
+    tables = copies[(size < _SMALL_BYTES) & (work.direction[copies] == TO_DEVICE) & np.isin(work.call[copies], around)]
+    is_other = (calls.cause == IDLE.index(SYNC)) | (scene.direction >= 0) | scene.launching
+    is_other[work.call[tables]] = False
+    removed = around[~is_other[around]]
+    # the launch after them is prepared like others
+    launches = scene.in_calls[scene.computes[scene.in_calls]]
+    is_after = np.isin(scene.previous(launches), removed)
+    usual_ns = int(np.median(scene.gap[launches[~is_after]])) if not is_after.all() else 0
+    after = launches[is_after & (scene.gap[launches] <= _BETWEEN_LAUNCHES_NS)]
+    return (
+        Change(scene.model.edges_of(BEGIN, after), "at most", usual_ns),
+        scene.without_waits(removed),
+        Change(scene.model.edges_of(CALL, removed), "set", 0),
+        Change(scene.model.edges_of(BEGIN, removed[scene.gap[removed] <= _BETWEEN_LAUNCHES_NS]), "at most", 0),
+        *shorten(scene, tables, scene.length[tables], with_latency=True),
+    )
 
 
 @memoize

@@ -228,15 +228,38 @@ class Scene:
         leads[order] = np.append(np.isin(order, calling), False)[next_launch]
         return leads
 
+    @cached_property
+    def computes(self) -> Flags:
+        """Which calls launch a kernel or a CUDA graph: copies and sets do not count."""
+        work, operations = self.graph.work, self.timeline.operations
+        is_work = (operations.of("kernels") | operations.of("graph_launches"))[work.operation]
+        flags = np.zeros(len(self.graph.calls), dtype=bool)
+        flags[work.call[(work.call >= 0) & is_work]] = True
+        return flags
+
+    def between_launches(self, calling: Ints) -> Ints:
+        """Return the calls on the lines of these between the launches before and after each; no launch is included."""
+        order = self._order
+        # a line begins another stretch, and so does what follows a launch
+        line = self.graph.calls.line[order]
+        begins = np.append(True, self.computes[order][:-1] | (line[1:] != line[:-1]))[: len(order)]
+        stretch = np.cumsum(begins)
+        chosen = np.isin(stretch, stretch[np.isin(order, calling)]) & ~self.computes[order]
+        return np.asarray(order[chosen])
+
+    def previous(self, calling: Ints) -> Ints:
+        """Return the call before each of these on its line; -1 for none."""
+        order, line = self._order, self.graph.calls.line
+        before = np.full(len(self.graph.calls), -1, dtype=np.int64)
+        before[order[1:]] = np.where(line[order[1:]] == line[order[:-1]], order[:-1], -1)
+        return np.asarray(before[calling])
+
     def around(self, launches: Flags) -> tuple[Flags, Flags]:
         """Return whether the last launch before each call on its line is one of these, and the next one or the call.
 
         Copies and sets do not count as launches: a value that the CPU waits for is copied.
         """
-        calls, work, order = self.graph.calls, self.graph.work, self._order
-        operations = self.timeline.operations
-        computes = (operations.of("kernels") | operations.of("graph_launches"))[work.operation]
-        is_launch = np.isin(order, work.call[(work.call >= 0) & computes])
+        calls, order, is_launch = self.graph.calls, self._order, self.computes[self._order]
         place, line = np.arange(len(order)), calls.line[order]
         before = np.append(-1, np.maximum.accumulate(np.where(is_launch, place, -1)))[: len(order)]
         after = np.minimum.accumulate(np.where(is_launch, place, len(order))[::-1])[::-1]
