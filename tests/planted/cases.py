@@ -121,14 +121,14 @@ CASES: Final = {
             "waits",
             "wait_mask",
             "a tensor is indexed with a mask in each block, which copies the number of rows to the host",
-            ("wait",),
+            ("masks", "wait"),
             ("block", "cudaStreamSynchronize"),
         ),
         Case(
             "waits",
             "masked_loss",
             "each of eight heads of a detector takes its valid boxes by a mask; no ranges; fixed: `torch.where`",
-            ("wait", "mask"),
+            ("masks", "wait"),
         ),
         Case(
             "waits",

@@ -21,7 +21,7 @@ BLIND: Final = (
     RealCase("jax_metrics", "C", (*WAITS, "copies_to_host", "many_small_copies"), (("", "rarely"),), 0.4),
     RealCase("diffusion_unet", "C", ("launch_bound",), (("", "graph"),), 0.3, has_kineto=True),
     RealCase("seq2seq_cat", "C", ("concatenation",), (("", "static"),), 0.34),
-    RealCase("particles_masks", "C", WAITS, (("", "where"),), 0.4),
+    RealCase("particles_masks", "A", ("masks", *WAITS), (("", "where"),), 0.4),
     RealCase("pinn_fp64", "C", ("fp64",), (("", "fp32"),)),
     RealCase("heat_thrust", "C", ("allocation", *WAITS), (("allocation", "reused"), ("both", "rarely"))),
     RealCase("fft_plans", "C", ("allocation", "host_code", "loading"), (("", "once"),)),

@@ -819,7 +819,7 @@ def native(name: str) -> None:
 
 
 def cublas_batches() -> None:
-    """512 small products, each with a call of cuBLAS, copied results and a wait. Fix: one batched product, or one copy."""
+    """512 small products, each with a call of cuBLAS, copied results and a wait. Fix: one product, or one copy."""
     native("cublas_batches")
 
 

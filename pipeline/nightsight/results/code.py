@@ -157,6 +157,15 @@ CODE: Final[Mapping[str, tuple[Code, ...]]] = {
             "cudaStreamSynchronize|cudaMemcpy",
         ),
     ),
+    "masks": (
+        _code(
+            PYTORCH,
+            """
+            x = torch.where(mask, update(x), x)  # instead of x[mask] = update(x[mask])
+            loss = (error * mask).sum() / mask.sum()  # instead of error[mask].mean()
+            """,
+        ),
+    ),
     "launch_bound": (
         _code(PYTORCH, SWITCH["compile_graphs"].code),
         _code(

@@ -382,12 +382,19 @@ RULES: Final = (
         name="loading",
         change="no module is loaded, and no kernel is launched for the first time",
         looks_for="calls that load modules, and first launches that take ten times as long as usual",
-        simulated="without them",
+        simulated=(
+            "without them; if modules are loaded in each step, also without the calls, small copies and host code "
+            "(up to 100 µs each) between the same two launches, as for plans of cuFFT"
+        ),
         done="loading code only once",
         action="load once, before the work",
         title="Modules or kernels are loaded {where}, most time in {name}",
         detail="A thread launches nothing while it loads code.",
-        remedy="Load each module once, before the loop: at the start, or by running every kernel and shape.",
+        remedy=(
+            "Load each module once, before the loop: at the start, or by running every kernel and shape. Create plans "
+            "and handles of libraries once and keep them (cufftPlan, cublasCreate; in PyTorch, "
+            "torch.backends.cuda.cufft_plan_cache.max_size)."
+        ),
         one_time=(
             "One-time cost. If it matters, load fewer modules, or keep the process alive between runs. To analyze "
             "what follows, select it with --window."
@@ -547,6 +554,26 @@ RULES: Final = (
         things=("kernel", "kernels"),
         causes=(COMPUTE,),
         worth_pct=5.0,
+    ),
+    Rule(
+        name="masks",
+        change="all rows are computed instead of those that a boolean mask selects",
+        looks_for="PyTorch's kernels that count the selected rows and write their positions, with the wait in between",
+        simulated="only the kernels that take or put the values remain; for values that are written back, one of both",
+        done="computing all rows instead of those of masks",
+        action="use torch.where instead of indexing with a mask",
+        title="Tensors are indexed with boolean masks {where}",
+        detail=(
+            "For each mask, PyTorch counts the selected rows, copies their number to the host, waits for it, and then "
+            "writes their positions."
+        ),
+        remedy=(
+            "Compute all rows and ignore the others: torch.where, or a product with the mask before a sum. If few rows "
+            "are selected, call mask.nonzero() once and use it for all tensors."
+        ),
+        things=("mask", "masks"),
+        causes=(SYNC,),
+        shares_time=True,
     ),
     Rule(
         name="default_stream",

@@ -339,7 +339,7 @@ def _find_fp32_products(work: _WindowWork) -> Iterator[KernelRemedy]:
 def _filled_share(work: _WindowWork, rows: Ints) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return for kernels the share of the schedulers of their GPU that have a warp, at most 1; 1 if grids are unknown."""
     kernels = work.timeline.profile.table("kernels")
-    if not {*_GRID, *_BLOCK} <= set(kernels.columns):
+    if not set(_GRID + _BLOCK) <= set(kernels.columns):
         return np.ones(len(rows))
     position = work.position[rows]
     blocks, threads = (

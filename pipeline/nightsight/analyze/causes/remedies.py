@@ -72,9 +72,9 @@ from nightsight.units import counted, format_ranks
 _RECOMPUTING_NS: Final = 10_000_000
 # host code between two launches up to this length only launches; longer code does other work (stored: 50 to 200 µs)
 _BETWEEN_LAUNCHES_NS: Final = 100_000
-# host code is not done faster than by as many workers as the remedy of a DataLoader has. Its iterator without workers; a
-# process takes this time to receive a tensor from a worker: `pyg_molecules` (tests/real, an H200) 0.5 ms, a program of
-# 1 to 24 small tensors on two busy cores 0.25 ms after the first. More tensors are not known to be of one batch
+# host code is done at most as fast as by the workers that the remedy of a DataLoader has. Its iterator without workers;
+# a process takes this time to receive a tensor from a worker: `pyg_molecules` (tests/real, an H200) 0.5 ms, a program
+# of 1 to 24 small tensors on two busy cores 0.25 ms after the first. More tensors are not known to be of one batch
 _LOADS_IN_PROCESS: Final = "_SingleProcessDataLoaderIter"
 _WORKERS: Final = 8
 _RECEIVING_NS: Final = 300_000
@@ -131,6 +131,16 @@ _SMALL_BYTES: Final = 256_000
 _MANY_COPIES: Final = 8
 # a copy of one or a few values: what a program tests or logs (stored: 32 to 128)
 _VALUE_BYTES: Final = 64
+# what PyTorch launches to index with a boolean mask: it counts the rows, copies their number to the host, waits for it,
+# writes their positions, and takes (or puts) the values
+_MASKS: Final = (
+    r"\bat_cuda_detail::cub::.*\bDeviceReduce",
+    r"\bat_cuda_detail::cub::.*\bDevice(?:Select|Compact|Scan)|\bwrite_indices\b",
+    r"\bindex_kernel_impl\b",
+    r"\bindex_put_kernel_impl\b",
+)
+_REDUCE, _SELECT, _TAKE, _PUT, _COUNT, _WAIT = range(6)
+_COUNT_BYTES: Final = 8
 # longer host code before the loading of a module has compiled it (stored: 1.5 to 6 ms)
 _COMPILING_NS: Final = 3_000_000
 # frames of compilers: torch.compile (Dynamo, Inductor, the recording of its CUDA graphs, and its log of them), Triton,
@@ -571,6 +581,53 @@ def waits(scene: Scene) -> Iterator[Remedy]:
         place, time = str(scene.paths[code]), scene.per_step(length[in_range], in_range)
         function, share = scene.main_function(in_range), scene.share_of_steps(length[in_range], in_range)
         yield Remedy("wait", place, function, scene.cases(in_range), time, edit, in_steps=share)
+
+
+def masks(scene: Scene) -> Iterator[Remedy]:
+    """Compute all rows instead of those that a boolean mask selects: PyTorch counts these first, and waits for it.
+
+    What remains of a selection is one kernel, which indexes; of two with the same mask, the values that are changed and
+    written back, one.
+    """
+    calls, work = scene.graph.calls, scene.graph.work
+    names = scene.timeline.profile.recorded("kernels")["name"]
+    kinds = np.select([are_named(names, pattern) for pattern in _MASKS], np.arange(len(_MASKS)), -1)
+    launched = np.flatnonzero((work.call >= 0) & (work.operation < _kernel_count(scene)))
+    kind = np.full(len(calls), -1)
+    kind[work.call[launched]] = kinds[work.operation[launched]]
+    copies, size, _ = _host_copies(scene)
+    counts = copies[(size <= _COUNT_BYTES) & (work.direction[copies] == TO_HOST)]
+    kind[work.call[counts]] = _COUNT
+    kind[(calls.cause == IDLE.index(SYNC)) & (kind < 0)] = _WAIT
+    # in between, calls that launch nothing and wait for nothing do not count
+    rows = scene.in_calls[(scene.launching | (kind == _WAIT))[scene.in_calls]]
+    rows = rows[np.lexsort((calls.start[rows], calls.line[rows]))]
+    row_kind, line = kind[rows], calls.line[rows]
+    is_part = np.isin(row_kind, (_REDUCE, _SELECT, _COUNT, _WAIT))
+    continues = np.append(False, (line[1:] == line[:-1]) & is_part[:-1])
+    continues &= (row_kind != _REDUCE) | np.append(False, row_kind[:-1] == _REDUCE)
+    run = np.cumsum(is_part & ~continues) * is_part
+    has_select, has_count = (np.bincount(run, row_kind == each) > 0 for each in (_SELECT, _COUNT))
+    is_selection = has_select & has_count & (np.arange(run.max(initial=0) + 1) > 0)
+    chosen = rows[is_selection[run]]
+    if not len(chosen):
+        return
+    # the kernel after each selection: values that are only taken to be written back later
+    after = np.flatnonzero(np.append(False, is_selection[run][:-1] & ~is_selection[run][1:]))
+    after_kind = row_kind[after]
+    is_taken = (after_kind == _TAKE) & np.append(after_kind[1:] == _PUT, False)
+    removed = np.append(chosen, rows[after[is_taken]])
+    operations = np.flatnonzero(np.isin(work.call, removed) & scene.model.has(LAUNCH))
+    edit = (
+        scene.without_waits(removed),
+        *_without_launches(scene, removed),
+        *shorten(scene, operations, scene.length[operations], with_latency=True),
+    )
+    lasting = chosen[kind[chosen] != _SELECT]
+    time = scene.per_step((calls.end - calls.start)[removed] + scene.gap[removed], removed)
+    selections = rows[after]
+    path, share = scene.shared_path(selections), scene.share_of_steps(scene.gap[lasting], lasting)
+    yield Remedy("masks", path, "", scene.cases(selections), time, edit, in_steps=share)
 
 
 def default_stream(scene: Scene) -> Iterator[Remedy]:
@@ -1579,6 +1636,7 @@ PROPOSALS: Final = (
     interpreter,
     graph_launch,
     waits,
+    masks,
     default_stream,
     allocation,
     loading,
