@@ -381,6 +381,19 @@ PLANTED = [
         [(Kernel(100),)],
     ),
     ("loading", "step / first", [(within("first", Call("cuLibraryLoadData", 300)), Kernel(100))], [(Kernel(100),)]),
+    # a library makes and destroys a plan
+    (
+        "loading",
+        "step / plan",
+        [
+            (
+                within("plan", Call("cuMemGetInfo_v2", 8), Host(30), Call("cuModuleLoadData", 300), Host(12)),
+                Kernel(100),
+                within("plan", Call("cuModuleUnload", 50), Call("cuCtxSetCurrent", 1)),
+            )
+        ],
+        [(Kernel(100),)],
+    ),
     ("compilation", "step", [(Host(5000), Call("cuModuleLoadData", 300), Kernel(1000))], [(Kernel(1000),)]),
     (
         "pageable_copy",
@@ -833,6 +846,53 @@ def test_workers_of_a_data_loader_leave_what_they_cannot_hide(loading_us: float,
     timeline = looped((within("step", *step(loading_us)),))
     gains = [gain for gain in simulate(timeline).gains if gain.remedy.rule == "host_code"]
     assert max(gain.gain_ns for gain in gains) / 1000 == pytest.approx(loading_us - left_us, rel=0.05)
+
+
+@pytest.mark.parametrize(("host_us", "left_us"), [(500_000, 62_500 - 1_000), (6_000, 0)])
+def test_host_code_takes_an_eighth_of_its_time_at_least(host_us: float, left_us: float) -> None:
+    timeline = looped((within("step", within("sample", Host(host_us)), *(Host(100), Kernel(50)) * 10),))
+    gains = [gain for gain in simulate(timeline).gains if gain.remedy.rule == "host_code"]
+    assert max(gain.gain_ns for gain in gains) / 1000 == pytest.approx(host_us - left_us, rel=0.05)
+
+
+CUB = "void at_cuda_detail::cub::detail::"
+INDEX = "void at::native::index_elementwise_kernel<128, 4, void at::native::gpu_index_kernel<void at::native::"
+COUNTED = (Host(10), Kernel(2, name=f"{CUB}reduce::DeviceReduceKernel<int>(T1)"), Copy("D", 4), Sync(7))
+SELECTED = (*COUNTED, Host(6), Kernel(2, name=f"{CUB}select::DeviceSelectSweepKernel<long>(T1)"))
+TAKEN = (Host(8), Kernel(4, name=f"{INDEX}index_kernel_impl<int>"))
+PUT = (Host(8), Kernel(4, name=f"{INDEX}index_put_kernel_impl<int>"))
+WORK = (Host(5), Kernel(20, name="work"))
+
+
+@pytest.mark.parametrize(
+    ("slow", "fixed"),
+    [
+        ((*SELECTED, *TAKEN, *WORK), (*TAKEN, *WORK)),
+        # values that are changed and written back
+        ((*SELECTED, *TAKEN, *WORK, *SELECTED, *PUT), (*WORK, *PUT)),
+        # the program reads a value before that, too
+        ((*WORK, Copy("D", 4), Sync(7), *SELECTED, *TAKEN), (*WORK, Copy("D", 4), Sync(7), *TAKEN)),
+    ],
+)
+def test_without_masks_only_their_values_are_taken_or_put(slow: Body, fixed: Body) -> None:
+    gains = rules_of(looped((within("step", *slow * 4),)))
+    saved_us = step_us((within("step", *slow * 4),)) - step_us((within("step", *fixed * 4),))
+    assert gains["masks"] / 1000 == pytest.approx(saved_us, rel=0.15)
+
+
+@pytest.mark.parametrize("part", [COUNTED, (Copy("D", 4), Sync(7)), SELECTED[:1] + SELECTED[5:]])
+def test_what_only_reads_a_value_or_only_selects_is_not_a_mask(part: Body) -> None:
+    assert "masks" not in rules_of(looped((within("step", *(*part, *WORK) * 4),)))
+
+
+def test_a_stretch_has_the_kinds_of_long_steps_that_take_most_of_the_time() -> None:
+    """Many steps twice as long do not represent a few that are very long, although their mean is the same."""
+    lengths = np.full(400, 10)
+    lengths[150:260] = 30
+    lengths[[30, 80, 120, 300, 340, 380]] = 800
+    first, last = stretches._typical_parts(np.append(0, np.cumsum(lengths)), np.full(400, 1_600), 0)
+    assert (lengths[first:last] == 800).any()
+    assert lengths[first:last].mean() == pytest.approx(lengths.mean(), rel=0.15)
 
 
 def test_loads_that_get_rare_promise_nothing_for_later_steps() -> None:

@@ -193,6 +193,13 @@ def test_what_is_not_elementwise(name: str) -> None:
         ),
         ("void wgrad_alg0_engine<float, (int)128, (int)5, (int)5, (int)3, (int)3, (int)512>(int)", "convolution"),
         ("void wgrad_alg0_engine<__half, (int)128, (int)5, (int)5, (int)3, (int)3, (int)512>(int)", "other"),
+        ("void convolveNd_dgrad_float_engine<float, (int)3, (int)512, (int)6, (int)5, (int)3>(int)", "convolution"),
+        ("void implicit_convolveNd_sgemm<float, (int)3, (int)1024, (int)5, (int)5, (int)3>(int)", "convolution"),
+        ("void fft2d_r2c_32x32<float, (bool)0, (unsigned int)0, (bool)0>(float2 *, const float *)", "convolution"),
+        ("void cudnn::winograd_nonfused::winogradWgradData4x4<float, float>(T1)", "convolution"),
+        ("sm80_xmma_gemm_cf32cf32_f32f32_cf32_nt_n_tilesize32x64x8_stage3_warpsize2x2x1_ffma_kernel", "product"),
+        # cuFFT
+        ("void vector_fft<(unsigned int)1024, EPT<(unsigned int)8>>(T1)", "other"),
         # each channel alone: tensor cores have nothing to multiply
         ("void wgrad2d_grouped_direct_kernel<float, float, float, (int)3>(T1)", "other"),
     ],

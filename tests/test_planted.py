@@ -24,7 +24,7 @@ from nightsight.render.verdict import verdict as first_sentence
 from nightsight.runs.unprofiled import from_text, to_text
 from tests.documents import check
 from tests.planted.__main__ import DATA, ROOT
-from tests.planted.cases import CASES, JOBS, OTHERS, PEOPLE, RANKS, UNRECORDED, Case
+from tests.planted.cases import CASES, JOBS, OTHERS, PEOPLE, RANKS, Case
 from tests.planted.judge import Verdict, joined_ranks, judged, number, table
 from tests.planted.store import of_compilations, times
 from tests.recorded import Recorded, made_once
@@ -35,11 +35,6 @@ MISNAMED: dict[str, str] = {
     "collectives 18 %, which is the second finding",
 }
 """Whose cause is not named first, and why."""
-FAR = {
-    "wait_mask": "without the waits the CPU limits the predicted step, and the real one less: the fix launches less "
-    "than the mask does, and too little of nsys's cost is taken off its many calls",
-}
-"""Whose predicted gain is off by more than a factor of 1.5, and why."""
 FAR_OF_RANKS = {
     "exposed": "over NVLink, what is hidden takes nearly all that it saves from the products beside it: 0.9 %, not 2.6",
 }
@@ -70,7 +65,7 @@ def planted(verdicts: Verdicts) -> list[Verdict]:
 
 @pytest.mark.nightly
 def test_each_program_is_captured_and_timed(verdicts: Verdicts) -> None:
-    recorded = CASES.keys() - UNRECORDED
+    recorded = CASES.keys()
     assert {verdict.case.name for verdict in verdicts if verdict.diagnosis} == recorded
     trials = times(DATA)
     assert trials.keys() == recorded
@@ -110,7 +105,7 @@ def test_the_gain_is_near_the_measured_one(verdicts: Verdicts) -> None:
     far = {
         most: {verdict.case.name for verdict in planted(verdicts) if not verdict.is_near(most)} for most in (1.5, 2.0)
     }
-    assert far[1.5] == FAR.keys() | MISNAMED.keys(), table(verdicts)
+    assert far[1.5] == MISNAMED.keys(), table(verdicts)
     assert len(far[1.5]) <= 0.2 * len(planted(verdicts))
     assert len(far[2.0]) <= 0.05 * len(planted(verdicts)), table(verdicts)
 
@@ -128,8 +123,8 @@ def test_the_replay_gives_the_step_back(verdicts: Verdicts, of_others: Verdicts)
 
 
 def test_a_step_without_the_profiler_is_near_the_measured_one(verdicts: Verdicts) -> None:
-    # compiling takes half as long again in some runs as in others
-    steady = [each for each in verdicts if "compilation" not in each.case.rules]
+    # compiling takes half as long again in some runs as in others, and loading modules up to twice as long under nsys
+    steady = [each for each in verdicts if not {"compilation", "loading"} & {*each.case.rules}]
     ratios = [each.unprofiled_ms / each.bad_ms for each in steady if each.unprofiled_ms and each.bad_ms]
     assert sum(0.8 <= ratio <= 1.25 for ratio in ratios) >= 0.9 * len(ratios), table(verdicts)
 

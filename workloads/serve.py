@@ -250,7 +250,7 @@ class Engine:
         self.chunk = self.longest if self.fault == "whole-prompts" else options.chunk
         self.table = -(-self.longest // _BLOCK)
         # block 0 takes what padding writes
-        count = self.table * (max(options.batch // 2, 1) if self.fault == "small-cache" else options.batch)
+        count = self.table * (max(options.batch // 8, 1) if self.fault == "small-cache" else options.batch)
         self.free, self.blocks = deque(range(1, count + 1)), count
         with torch.device(self.device):
             self.model = Llama(options, count + 1)

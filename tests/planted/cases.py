@@ -436,9 +436,6 @@ CASES: Final = {
 }
 """Our programs."""
 
-UNRECORDED: Final = {"compiled_print", "default_stream", "masked_loss", "plan_cache"}
-"""Programs without a capture and times yet."""
-
 OTHERS: Final = {
     case.name: case
     for case in (

@@ -324,8 +324,8 @@ def _steps_of_graphs(torch: Any) -> Callable[[], None]:  # noqa: ANN401
     def note(*_: object) -> None:
         is_updated[0] = True
 
-    # of torch 2.1 and later
-    hook = getattr(torch.optim.optimizer, "register_optimizer_step_post_hook", None)
+    # of torch 2.1 and later; torch.optim deletes its attribute `optimizer`
+    hook = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
     if not hook:
         return lambda: None
     hook(note)

@@ -22,7 +22,7 @@ from nightsight.events.kernel_names import communicates
 from nightsight.events.peaks import OF_TENSOR_PEAK, TensorRate, tensor_rate
 from nightsight.events.ranges import nested_ranges
 from nightsight.events.timeline import Timeline, by_device, distinct, operation_column
-from nightsight.intervals import Flags, Ints, depth
+from nightsight.intervals import Flags, Floats, Ints, depth
 from nightsight.results.ncu import NCU_LIMITS
 from nightsight.system.parallel import memoize
 from nightsight.tables import ANNOTATION, PUSH_POP, START_END, aggregate, integers, names_and_grids, nearest, positions
@@ -336,8 +336,8 @@ def _find_fp32_products(work: _WindowWork) -> Iterator[KernelRemedy]:
             yield work.remedy("tensor_cores", place, rows, np.maximum(new_ns, least_ns))
 
 
-def _filled_share(work: _WindowWork, rows: Ints) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return for kernels the share of the schedulers of their GPU that have a warp, at most 1; 1 if grids are unknown."""
+def _filled_share(work: _WindowWork, rows: Ints) -> Floats:
+    """Return for kernels the share of the schedulers of their GPU that have a warp; 1 if grids are unknown."""
     kernels = work.timeline.profile.table("kernels")
     if not set(_GRID + _BLOCK) <= set(kernels.columns):
         return np.ones(len(rows))
@@ -347,7 +347,8 @@ def _filled_share(work: _WindowWork, rows: Ints) -> np.ndarray[Any, np.dtype[np.
         for names in (_GRID, _BLOCK)
     )
     schedulers = _SCHEDULERS * np.maximum(_sm_counts(work.timeline, work.device[rows]), 1)
-    return np.nan_to_num(np.minimum(blocks * np.ceil(threads / _WARP) / schedulers, 1.0), nan=1.0)
+    filled: Floats = np.nan_to_num(np.minimum(blocks * np.ceil(threads / _WARP) / schedulers, 1.0), nan=1.0)
+    return filled
 
 
 def _find_fp64(work: _WindowWork) -> Iterator[KernelRemedy]:

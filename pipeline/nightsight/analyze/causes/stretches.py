@@ -10,7 +10,7 @@ import numpy as np
 
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
-from nightsight.intervals import Ints, divided
+from nightsight.intervals import Floats, Ints, divided
 from nightsight.system.parallel import memoize
 
 MOST_FOLLOWED: Final = 160_000
@@ -44,6 +44,8 @@ _LEAST_OUTLIERS: Final = 0.1
 # share of the typical length: stretches whose error exceeds the smallest one by at most this are equally good (stored:
 # 0.005 to 0.02)
 _CLOSE: Final = 0.01
+# the mean of a stretch with outliers is at most this far from that of all parts, if there is one
+_NEAR: Final = 0.15
 # share of the operations of a stretch that must be both launched and run in it (stored: from 0.25; with 0.75,
 # `attention` of tests/data/planted/people names its kernels in another order)
 _LEAST_OF_BOTH: Final = 0.5
@@ -105,7 +107,7 @@ def _steps_behind(timeline: Timeline, edges: Ints) -> int:
 
 
 def _typical_parts(edges: Ints, counts: Ints, behind: int) -> tuple[int, int]:
-    """Return the first and last of parts of typical length near the middle: the median, or the mean with outliers.
+    """Return the first and last of parts of typical length near the middle: the median, or each kind with outliers.
 
     behind: how many parts later the GPU ends what is launched in one. The work of the last ones is not in the stretch,
     and ranks begin theirs at different times.
@@ -117,12 +119,30 @@ def _typical_parts(edges: Ints, counts: Ints, behind: int) -> tuple[int, int]:
         most = int(_MOST_EVENTS / max(counts.mean(), 1))
         fewest = max(fewest, min(_FEWEST_LONG + behind + 1, most))
     count = _part_count(counts, fewest, _MOST_DIVERSE if has_outliers else MOST_REPLAYED)
-    typical = lengths.mean() if has_outliers else np.median(lengths)
     elapsed = np.concatenate([[0], np.cumsum(lengths)])
+    typical = lengths.mean() if has_outliers else np.median(lengths)
     error = np.abs((elapsed[count:] - elapsed[:-count]) / count - typical)
+    if has_outliers:
+        # of those of nearly the mean length, one with the same kinds of parts: many long prompts do not represent a
+        # few batches that are tokenized
+        error[error > max(_NEAR * typical, error.min())] = np.inf
+        error = np.where(np.isfinite(error), _unlike(lengths, count), error)
     fits = np.flatnonzero(error <= error.min() + _CLOSE * typical)
     low = int(fits[np.argmin(np.abs(fits - (len(counts) - count) // 2))])
     return low, low + count
+
+
+def _unlike(lengths: Ints, count: int) -> Floats:
+    """Return how much the time of parts of each length, by factors of two, differs between each `count` parts and all.
+
+    In ns per part.
+    """
+    kind = np.log2(np.maximum(lengths / np.median(lengths), 1.0)).astype(np.int64)
+    elapsed = np.zeros((len(lengths) + 1, kind.max() + 1))
+    elapsed[np.arange(len(lengths)) + 1, kind] = lengths
+    elapsed = np.cumsum(elapsed, axis=0)
+    difference: Floats = np.abs((elapsed[count:] - elapsed[:-count]) / count - elapsed[-1] / len(lengths)).sum(axis=1)
+    return difference
 
 
 def _share_launched_and_run(timeline: Timeline) -> float:
