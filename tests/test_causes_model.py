@@ -885,6 +885,14 @@ def test_what_only_reads_a_value_or_only_selects_is_not_a_mask(part: Body) -> No
     assert "masks" not in rules_of(looped((within("step", *(*part, *WORK) * 4),)))
 
 
+def test_loads_of_prompts_do_not_end_because_prompts_become_rare() -> None:
+    work = (Host(100), Kernel(100))
+    prompt = within("execute_context_1(64)_generation_0(0)", Host(5000), Call("cuLibraryLoadData", 300), *work)
+    decode = within("execute_context_0(0)_generation_4(4)", *work)
+    steps = [prompt if (n % 2 == 0 and n < 30) or n % 12 == 0 else decode for n in range(60)]
+    assert "compilation" in rules_of(Timeline(captured(Thread(tuple(steps)))))
+
+
 def test_a_stretch_has_the_kinds_of_long_steps_that_take_most_of_the_time() -> None:
     """Many steps twice as long do not represent a few that are very long, although their mean is the same."""
     lengths = np.full(400, 10)

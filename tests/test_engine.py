@@ -557,7 +557,7 @@ def test_requests_that_queue_for_a_small_batch() -> None:
 def test_preempted_requests_need_room_in_the_cache() -> None:
     finding = first_finding(HEALTHY, DECODING, requests(*[ANSWERED] * 18, *[ANSWERED | {"preemptions": 1}] * 2))
     assert finding.rule == "cache_full"
-    assert finding.title.endswith("2 times for 20 requests")
+    assert finding.title.endswith("2 preemptions for 20 requests")
 
 
 # -- the KV cache, and the roofline of decode -------------------------------------------------------------------------
@@ -636,7 +636,11 @@ def test_preempted_requests_tell_how_full_the_cache_was() -> None:
     assert finding.rule == "cache_full"
     assert finding.evidence == ("The KV cache was up to 94.0 % full",)
     (queued,) = advised(HEALTHY, DECODING, requests(*[ANSWERED] * 20), kv_cache=lines)
-    assert (queued.rule, queued.evidence) == ("few_at_a_time", finding.evidence)
+    assert (queued.rule, queued.evidence) == ("cache_full", finding.evidence)
+    assert queued.title.endswith("they queue for 700 µs of the 800 µs to the first token")
+    emptier = cache_lines(*((10 * step, None, 0, 30 + 4 * step) for step in range(12)))
+    (few,) = advised(HEALTHY, DECODING, requests(*[ANSWERED] * 20), kv_cache=emptier)
+    assert (few.rule, few.evidence) == ("few_at_a_time", ("The KV cache was up to 74.0 % full",))
     assert not first_finding(HEALTHY, DECODING, preempted).evidence
 
 

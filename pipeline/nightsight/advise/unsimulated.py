@@ -70,6 +70,9 @@ _BLOCKS: Final = 3.0
 _WAITED_PCT: Final = 10.0
 # sizes of chunks of prompts, as powers of two
 _CHUNKS: Final = (6, 14)
+# the cache is full if it is in the mean and in the fullest step that decodes: a burst begins and ends with few requests
+_FULL_PCT: Final = 70.0
+_MOST_FULL_PCT: Final = 90.0
 # preemptions per request; the share of queueing in the time to the first token; requests of a step
 _PREEMPTED: Final = 0.05
 _MOSTLY: Final = 0.5
@@ -311,10 +314,9 @@ def _waiting_requests(tables: Tables) -> Iterator[Weighted]:
     for row in times[times["statistic"] == MEAN].head(1).to_dict("records"):
         share = row["preemptions"] / max(row["requests"], 1)
         if share >= _PREEMPTED:
-            preemptions, requests = (f"{int(row[name]):,}" for name in ("preemptions", "requests"))
-            evidence = _cache_evidence(tables)
-            finding = _finding(CACHE_FULL, REQUEST_TIMES, evidence, preemptions=preemptions, requests=requests)
-            yield finding, 50 * min(share, 1)
+            preemptions, requests = (int(row[name]) for name in ("preemptions", "requests"))
+            told = f"{counted(preemptions, 'preemption')} for {counted(requests, 'request')}"
+            yield _finding(CACHE_FULL, REQUEST_TIMES, _cache_evidence(tables), reason=told), 50 * min(share, 1)
             continue
         steps = tables.rows(ENGINE_STEPS, "kind", "steps", "time_pct", "requests")
         decode_pct = float(steps["time_pct"][steps["kind"] == DECODE].sum())
@@ -325,9 +327,16 @@ def _waiting_requests(tables: Tables) -> Iterator[Weighted]:
         # if most of the time is that of prompts, more of them at a time take longer
         if row["metric"] == TTFT and queued >= _MOSTLY and batch <= _FEW and decode_pct >= 100 * _MOSTLY:
             queue, ttft = (in_text(row[name], name) for name in ("queue_ns", "time_ns"))
-            requests = f"{batch:.3g}"
             evidence = _cache_evidence(tables)
-            finding = _finding(FEW_AT_A_TIME, REQUEST_TIMES, evidence, requests=requests, queue=queue, ttft=ttft)
+            cache = tables.rows(ENGINE_STEPS, "kind", "kv_cache_pct", "most_kv_cache_pct")
+            decode = cache[cache["kind"] == DECODE]
+            full, most = (decode[name].astype("float64").max() for name in ("kv_cache_pct", "most_kv_cache_pct"))
+            if full >= _FULL_PCT and most >= _MOST_FULL_PCT:
+                told = f"they queue for {queue} of the {ttft} to the first token"
+                yield _finding(CACHE_FULL, REQUEST_TIMES, evidence, reason=told), 50 * queued
+                continue
+            served = f"{batch:.3g}"
+            finding = _finding(FEW_AT_A_TIME, REQUEST_TIMES, evidence, requests=served, queue=queue, ttft=ttft)
             yield finding, 50 * queued
 
 

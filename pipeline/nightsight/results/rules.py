@@ -1289,12 +1289,21 @@ PROMPTS_BLOCK: Final = UnsimulatedRule(
 )
 CACHE_FULL: Final = UnsimulatedRule(
     name="cache_full",
-    looks_for="at least one preemption for twenty requests of a server, according to its log",
-    gain="none; in the choice of the first finding, half of the preemptions per request counts, at most half of a step",
+    looks_for=(
+        "at least one preemption for twenty requests of a server, according to its log; or what `few_at_a_time` looks "
+        "for, while the KV cache is at least 70 % full in the mean of the steps that decode, and 90 % in one"
+    ),
+    gain=(
+        "none; in the choice of the first finding, half of the preemptions per request counts, at most half of a step, "
+        "or half of the queue's share of the time to the first token"
+    ),
     action="make room in the KV cache",
-    title="Requests are preempted because the KV cache is full",
-    rest=": {preemptions} times for {requests} requests",
-    detail="What was computed for a preempted request is lost, and computed again when there is room.",
+    title="The KV cache is too small for the requests",
+    rest=": {reason}",
+    detail=(
+        "Requests wait until others have left room. What was computed for a preempted request is lost, and computed "
+        "again when there is room."
+    ),
     remedy=(
         "Give the cache more memory (vLLM `--gpu-memory-utilization`, SGLang `--mem-fraction-static`, TensorRT-LLM "
         "`kv_cache_config.free_gpu_memory_fraction`), make it smaller (`--kv-cache-dtype fp8`), or serve fewer "

@@ -50,7 +50,7 @@ from nightsight.events.compiled import (
     uses_graphs,
     worked,
 )
-from nightsight.events.engine import engine_steps
+from nightsight.events.engine import KINDS, engine_steps
 from nightsight.events.frameworks import JAX, PYTORCH, framework_of
 from nightsight.events.loops import UNNAMED, loops_of
 from nightsight.events.peaks import published
@@ -59,6 +59,7 @@ from nightsight.events.timeline import Timeline, distinct, of_capture, operation
 from nightsight.intervals import Flags, Floats, Ints, Spans, covered, union, without
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, HOST, IDLE, MODULE, SYNC
 from nightsight.results.rules import KERNEL_WORDS, RULE
+from nightsight.results.serving import DECODE
 from nightsight.system.parallel import memoize
 from nightsight.tables import MODULE as MODULE_CALL
 from nightsight.tables import are_named, integers, names_and_grids, positions
@@ -917,8 +918,11 @@ def _steps_with_loads(timeline: Timeline) -> tuple[int, int, list[int]]:
     """Return the steps with loads, set-up of operators or compilations in the first and second half, of all ranks.
 
     A stretch may have too few. Third: the processes that load in most steps of the second half. With fewer than
-    _FEWEST_TO_FADE steps, there are none of these, and no steps.
+    _FEWEST_TO_FADE steps, there are none of these, and no steps. Of engines, only steps with prompts count: at the end
+    of a recording, they become rare, and so do loads for their lengths.
     """
+    engines = engine_steps(timeline.profile)
+    engines = engines[engines["kind"] != KINDS.index(DECODE)]
     table = timeline.profile.recorded("api_calls")
     calls = table[are_named(table["name"], _LOADS_IN_STEPS)]
     parts = (calls, _operators_set_up(timeline), worked(timeline))
@@ -929,9 +933,14 @@ def _steps_with_loads(timeline: Timeline) -> tuple[int, int, list[int]]:
         times = loads["start_ns"].to_numpy()[loads["process"].to_numpy() == loop.process]
         if len(starts) >= _FEWEST_TO_FADE:
             steps = np.unique(np.searchsorted(starts, times[times < loop.end_ns], side="right"))
-            middle = len(starts) // 2
+            count, prompts = len(starts), engines["start_ns"].to_numpy()[engines["process"] == loop.process]
+            of_prompts = np.unique(np.searchsorted(starts, prompts, side="right"))
+            if len(of_prompts) >= _FEWEST_TO_FADE:
+                count = len(of_prompts)
+                steps = 1 + np.flatnonzero(np.isin(of_prompts, steps))
+            middle = count // 2
             of_half = int((steps > middle).sum())
-            often += [loop.process] if of_half > (len(starts) - middle) / 2 else []
+            often += [loop.process] if of_half > (count - middle) / 2 else []
             late += of_half
             early += int(((steps > 0) & (steps <= middle)).sum())
     return early, late, often
