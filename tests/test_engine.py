@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.advise import advise
+from nightsight.advise import _rank_one_action, advise
 from nightsight.analyze import analyze
 from nightsight.analyze.decode import decode_roofline
 from nightsight.analyze.engine import engine_table
@@ -509,6 +509,15 @@ def test_waits_for_tokens_have_the_fixes_of_engines(name: str, action: str) -> N
         """
     finding = first_finding(picture, {"d": DECODING["d"], "r": name})
     assert (finding.rule, finding.action) == ("wait", action)
+
+
+def test_what_one_fix_of_a_server_ends_counts_together() -> None:
+    """Sampling requests one by one costs waits and launches."""
+    step = "step / execute_context_#(#)_generation_#(#)"
+    causes = [("host_code", step), ("wait", f"{step} / sample"), ("launch_bound", f"{step} / sample"), ("wait", step)]
+    simulated = pd.DataFrame(causes, columns=["rule", "path"], index=[7, 8, 9, 10])
+    scores = _rank_one_action(simulated, pd.Series([13.4, 12.0, 9.4, 1.0], simulated.index))
+    assert scores.to_dict() == {7: 13.4, 8: pytest.approx(21.4), 9: 9.4, 10: 1.0}
 
 
 def test_the_outermost_range_can_name_the_fix() -> None:

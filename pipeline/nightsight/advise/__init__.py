@@ -39,6 +39,7 @@ from nightsight.results.program import (
 from nightsight.results.ranks import COLLECTIVES
 from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_PCT, Rule
 from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES
+from nightsight.tables import positions
 from nightsight.units import DIGITS_IN_TEXT, in_text, scale_for
 
 NEEDS: Final[tuple[Entry, ...]] = (
@@ -188,6 +189,8 @@ def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Find
     names_rank = rules.map(lambda rule: rule.of_rank != "").astype(bool) & (simulated["name"] != "")
     score *= np.where(names_rank, _NAMED_RANK_BONUS, 1.0)
     score = _rank_narrower_first(simulated, _rank_after_waits(simulated, score))
+    if step_of(replay).is_of_engine:
+        score = _rank_one_action(simulated, score)
     is_worthwhile = simulated["gain_pct"] >= rules.map(lambda rule: rule.worth_pct).astype("float64")
     # an event may not occur again, so no gain per step is predicted
     is_worthwhile &= ~_occurs_once(simulated, replay)
@@ -222,6 +225,24 @@ def _rank_after_waits(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd
     if score[is_wait].max() < WORTH_PCT:
         return score.mask(is_graph, _COUNTS_IN_PIECES * score)
     return score.mask(is_graph, np.minimum(score, 0.99 * score[is_wait].max()))
+
+
+def _rank_one_action(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd.Series[float]":
+    """Return the scores, with causes of one range of an engine that one action ends counted together for the largest.
+
+    Sampling requests one by one costs waits and launches.
+    """
+    rules, paths = simulated["rule"], simulated["path"]
+    actions = [
+        next((f"{path}: {texts[0]}" for name, texts in RULE[rule].in_engine.items() if name and name in path), "")
+        for rule, path in zip(rules, paths, strict=True)
+    ]
+    ranked = score.to_numpy(copy=True)
+    codes, names = pd.factorize(pd.Series(actions, dtype=object))
+    for code, rows in positions(codes).items():
+        if names[code]:
+            ranked[rows[np.argmax(ranked[rows])]] = ranked[rows].sum()
+    return pd.Series(ranked, score.index)
 
 
 def _occurs_once(simulated: pd.DataFrame, replay: Mapping[Any, Any]) -> "pd.Series[bool]":
