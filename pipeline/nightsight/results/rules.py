@@ -383,8 +383,8 @@ RULES: Final = (
         change="no module is loaded, and no kernel is launched for the first time",
         looks_for="calls that load modules, and first launches that take ten times as long as usual",
         simulated=(
-            "without them; if modules are loaded in each step, also without the calls, small copies and host code "
-            "(up to 100 µs each) between the same two launches, as for plans of cuFFT"
+            "without them; if modules are also unloaded, without the calls, small copies and host code (up to 100 µs "
+            "each) between the same two launches, too, as for plans of cuFFT"
         ),
         done="loading code only once",
         action="load once, before the work",

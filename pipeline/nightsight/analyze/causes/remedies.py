@@ -177,6 +177,7 @@ _FEWEST_TO_FADE: Final = 8
 _MEASURED_CALL: Final = "DistributedDataParallel.forward"
 # calls of a thread that only checks whether work is done, such as NCCL's watchdog
 _QUERIES: Final = "Query|ExchangeStreamCaptureMode"
+_UNLOADS: Final = "^cu(?:Module|Library)Unload"
 _LOADS_COMPILED: Final = "^cuModuleLoad|^nvrtc|^nvJitLink"
 # cuDNN loads its kernels this way; before the first step, CUDA loads its libraries this way too
 _LOADS_IN_STEPS: Final = f"{_LOADS_COMPILED}|^cuLibraryLoad"
@@ -603,6 +604,8 @@ def masks(scene: Scene) -> Iterator[Remedy]:
     # in between, calls that launch nothing and wait for nothing do not count
     rows = scene.in_calls[(scene.launching | (kind == _WAIT))[scene.in_calls]]
     rows = rows[np.lexsort((calls.start[rows], calls.line[rows]))]
+    if not (kind == _SELECT).any():
+        return
     row_kind, line = kind[rows], calls.line[rows]
     is_part = np.isin(row_kind, (_REDUCE, _SELECT, _COUNT, _WAIT))
     continues = np.append(False, (line[1:] == line[:-1]) & is_part[:-1])
@@ -666,8 +669,11 @@ def loading(scene: Scene) -> Iterator[Remedy]:
     if (is_compiling & lasts).any():
         yield from _remove_calls(scene, "compilation", is_loading & lasts, with_gap=is_compiling & lasts)
     else:
+        # what is unloaded, too, is made again and again
+        is_made_anew = (is_loading & lasts & scene.graph.calls.named(_UNLOADS))[scene.in_calls].any()
         for remedy in _remove_calls(scene, "loading", is_loading & lasts):
-            yield replace(remedy, edit=(*remedy.edit, *_without_set_up(scene, is_loading & lasts)))
+            set_up = _without_set_up(scene, is_loading & lasts) if is_made_anew else ()
+            yield replace(remedy, edit=(*remedy.edit, *set_up))
 
 
 def _without_set_up(scene: Scene, loads: Flags) -> Edit:
