@@ -248,6 +248,11 @@ def test_what_happens_once_has_a_remedy_of_its_own() -> None:
     row = {**KEPT_WAITING, "rule": "compilation", "name": "cuModuleLoadData", "gain_pct": 60.0}
     (often,), (single,) = advise_on(row), advise_on(row, repetitions=0, of_repetitions=0, family="")
     assert ("Compile once" in often.remedy, single.remedy.startswith("One-time cost")) == (True, True)
+    # what comes and goes does so many times, also where no loop is known
+    loads = {**row, "rule": "loading"}
+    for kernels, begins in (("", "One-time cost"), ("vector_fft", "Load each module once")):
+        (finding,) = advise_on({**loads, "kernels": kernels}, repetitions=0, of_repetitions=0, family="")
+        assert finding.remedy.startswith(begins)
 
 
 def test_attention_that_cudnn_compiles_has_its_own_fix() -> None:

@@ -57,10 +57,19 @@ def test_code_is_only_for_the_kind_of_cause_that_it_fixes() -> None:
     assert code_of(KEPT_WAITING) == ""
     assert code_for("compilation", PYTORCH, "cudnn_generated_fort_native_sdpa").endswith("enable_cudnn_sdp(False)")
     assert code_for("compilation", PYTORCH, "Code is compiled in `f`") == ""
+    # eager loading does not keep a module that each step loads
+    plans, module = (
+        f"Modules are loaded, most time in cuModuleLoadData\n\nstep\n{name}" for name in ("vector_fft", "a")
+    )
+    assert "cufft_plan_cache" in code_for("loading", PYTORCH, plans)
+    assert "cufftPlan1d" in code_for("loading", CUDA, plans)
+    assert {code_for("loading", name, module) for name in (PYTORCH, CUDA)} == {""}
+    lazily = "Modules are loaded, most time in cuLibraryLoadData"
+    assert code_for("loading", CUDA, lazily) == SWITCH["eager_loading"].code
 
 
 def test_what_happens_once_has_no_code() -> None:
-    once = {**KEPT_WAITING, "rule": "loading", "name": "cuModuleLoadData"}
+    once = {**KEPT_WAITING, "rule": "loading", "name": "cuLibraryLoadData"}
     assert code_of(once) == "CUDA_MODULE_LOADING=EAGER"
     assert code_of(once, repetitions=0, of_repetitions=0) == ""
 

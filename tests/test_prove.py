@@ -268,7 +268,9 @@ with torch.no_grad():
     model(torch.ones(2, 4))
 assert marks == {expected}, marks
 """
-    outcome = attempt(program(code=code), Request(), named_switches([switch]), tmp_path / "run")
+    # with its own import of torch: the one that is shared has imported all of torch.optim
+    started = program(code=code, python=sys.executable)
+    outcome = attempt(started, Request(), named_switches([switch]), tmp_path / "run")
     assert (outcome.failure, dict(outcome.effects)) == ("", {switch: 1})
 
 

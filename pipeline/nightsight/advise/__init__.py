@@ -313,7 +313,10 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         (f"Most of this time is spent in `{waits}`, waiting for another thread, a process or a file.",) if waits else ()
     )
     framework = str(replay.get("framework", ""))
-    is_one_time = bool(rule.one_time) and not replay["of_repetitions"]
+    names = row.get("kernels", "")
+    kernels = tuple(filter(None, names.split("\n"))) if isinstance(names, str) else ()
+    # of loads, only those that come and go have kernels
+    is_one_time = bool(rule.one_time) and not replay["of_repetitions"] and (rule.compiles or not kernels)
     remedy = rule.one_time if is_one_time else rule.remedies.get(framework, rule.remedy)
     action = rule.actions.get(framework, rule.action)
     # the innermost range says most
@@ -322,8 +325,6 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     places = {**rule.in_places, **in_engine}
     anywhere = places.pop("", (action, remedy))
     of_place = (texts for part in parts for name, texts in places.items() if name in part)
-    names = row.get("kernels", "")
-    kernels = tuple(filter(None, names.split("\n"))) if isinstance(names, str) else ()
     of_kernel = (texts for name, texts in rule.of_kernel.items() if name in "".join(kernels[:1]))
     action, remedy = next(chain(of_kernel, of_place), anywhere)
     title = f"{rule.title}: {{name}}" if rule.of_kernels else rule.title

@@ -55,6 +55,9 @@ _JAX: Final = "JAX"
 _CUPY: Final = "CuPy"
 _NUMBA: Final = "Numba"
 _CUDA: Final = "CUDA"
+# a library or the program loads modules with these calls, and the runtime loads its kernels lazily with others
+_PLANS: Final = r"(?s)\A[^\n]*cuModule.*fft"
+_LAZY: Final = r"\A(?![^\n]*cuModule)"
 _TO_GPU: Final = "Host-to-Device"
 # the next batch is copied while the GPU works on this one
 _AHEAD: Final = (
@@ -220,8 +223,17 @@ CODE: Final[Mapping[str, tuple[Code, ...]]] = {
             """,
         ),
     ),
-    "loading": tuple(
-        _code(framework, SWITCH["eager_loading"].code) for framework in (PYTORCH, _JAX, _CUPY, _NUMBA, _CUDA)
+    "loading": (
+        _code(PYTORCH, "torch.backends.cuda.cufft_plan_cache.max_size = 64  # plans, one for each shape", _PLANS),
+        _code(
+            _CUDA,
+            """
+            cufftPlan1d(&plan, length, CUFFT_C2C, batch);  // once, before the loop
+            cufftExecC2C(plan, input, output, CUFFT_FORWARD);  // in each step
+            """,
+            _PLANS,
+        ),
+        *(_code(each, SWITCH["eager_loading"].code, _LAZY) for each in (PYTORCH, _JAX, _CUPY, _NUMBA, _CUDA)),
     ),
     "compilation": (
         _code(PYTORCH, "torch.backends.cuda.enable_cudnn_sdp(False)", "cudnn_generated"),

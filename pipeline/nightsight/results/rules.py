@@ -121,7 +121,7 @@ RULES: Final = (
             "host code of more than 100 µs before a CUDA call, by range; more than 500 µs in ranges that directly "
             "contain five or more launches per step, because shorter code counts as launching"
         ),
-        simulated="without it",
+        simulated="without it; but at least an eighth of its time is left, as if eight workers did it side by side",
         done="moving host code off the critical path",
         action="move it off the critical path",
         title="The GPU waits for host code {where}",
@@ -560,7 +560,7 @@ RULES: Final = (
         change="all rows are computed instead of those that a boolean mask selects",
         looks_for="PyTorch's kernels that count the selected rows and write their positions, with the wait in between",
         simulated="only the kernels that take or put the values remain; for values that are written back, one of both",
-        done="computing all rows instead of those of masks",
+        done="computing all rows instead of selecting some",
         action="use torch.where instead of indexing with a mask",
         title="Tensors are indexed with boolean masks {where}",
         detail=(

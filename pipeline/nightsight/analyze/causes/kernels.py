@@ -25,7 +25,17 @@ from nightsight.events.timeline import Timeline, by_device, distinct, operation_
 from nightsight.intervals import Flags, Floats, Ints, depth
 from nightsight.results.ncu import NCU_LIMITS
 from nightsight.system.parallel import memoize
-from nightsight.tables import ANNOTATION, PUSH_POP, START_END, aggregate, integers, names_and_grids, nearest, positions
+from nightsight.tables import (
+    ANNOTATION,
+    PUSH_POP,
+    SHAPE,
+    START_END,
+    aggregate,
+    integers,
+    names_and_grids,
+    nearest,
+    positions,
+)
 from nightsight.units import counted
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
@@ -82,8 +92,7 @@ _CONVOLUTION_SHARE: Final = 0.65
 _LEAST_FILLED: Final = 1 / 3
 _SCHEDULERS: Final = 4
 _WARP: Final = 32
-_GRID: Final = ("grid_x", "grid_y", "grid_z")
-_BLOCK: Final = ("block_x", "block_y", "block_z")
+_GRID, _BLOCK = SHAPE[:3], SHAPE[3:]
 # half the bytes take half the time, apart from the time of an empty kernel
 _HALF: Final = 0.5
 _FP64: Final = re.compile(r"<double\b|\bf64\b")
@@ -339,7 +348,7 @@ def _find_fp32_products(work: _WindowWork) -> Iterator[KernelRemedy]:
 def _filled_share(work: _WindowWork, rows: Ints) -> Floats:
     """Return for kernels the share of the schedulers of their GPU that have a warp; 1 if grids are unknown."""
     kernels = work.timeline.profile.table("kernels")
-    if not set(_GRID + _BLOCK) <= set(kernels.columns):
+    if not set(SHAPE) <= set(kernels.columns):
         return np.ones(len(rows))
     position = work.position[rows]
     blocks, threads = (
@@ -800,12 +809,12 @@ def _find_small_grids(work: _WindowWork) -> Iterator[KernelRemedy]:
     It needs grids, which are not read from captures of more than 60 MB.
     """
     kernels = work.timeline.profile.table("kernels")
-    if not {"grid_x", "grid_y", "grid_z"} <= set(kernels.columns):
+    if not set(_GRID) <= set(kernels.columns):
         return
     is_kernel = work.code >= 0
     rows = np.flatnonzero(is_kernel)
     position = work.position[rows]
-    blocks = np.prod([kernels[f"grid_{axis}"].to_numpy(dtype=np.int64)[position] for axis in "xyz"], axis=0)
+    blocks = np.prod([kernels[name].to_numpy(dtype=np.int64)[position] for name in _GRID], axis=0)
     share = blocks / np.maximum(_sm_counts(work.timeline, work.device[rows]), 1)
     is_waiting = work.named(lambda name: communicates(name) or "persist" in name.lower())[rows]
     is_small = (share > 0) & (share < _FILLED_SHARE) & (work.time[rows] >= _LONG_NS) & ~is_waiting

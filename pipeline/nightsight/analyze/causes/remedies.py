@@ -133,7 +133,7 @@ _MANY_COPIES: Final = 8
 # a copy of one or a few values: what a program tests or logs (stored: 32 to 128)
 _VALUE_BYTES: Final = 64
 # what PyTorch launches to index with a boolean mask: it counts the rows, copies their number to the host, waits for it,
-# writes their positions, and takes (or puts) the values
+# writes their positions, and takes (or puts) the values. The first four kinds are those of these patterns
 _MASKS: Final = (
     r"\bat_cuda_detail::cub::.*\bDeviceReduce",
     r"\bat_cuda_detail::cub::.*\bDevice(?:Select|Compact|Scan)|\bwrite_indices\b",
@@ -588,8 +588,8 @@ def waits(scene: Scene) -> Iterator[Remedy]:
 def masks(scene: Scene) -> Iterator[Remedy]:
     """Compute all rows instead of those that a boolean mask selects: PyTorch counts these first, and waits for it.
 
-    What remains of a selection is one kernel, which indexes; of two with the same mask, the values that are changed and
-    written back, one.
+    What remains of a selection is one kernel, which indexes. Values that are taken, and put after the next selection,
+    are changed and written back: only the second kernel remains.
     """
     calls, work = scene.graph.calls, scene.graph.work
     names = scene.timeline.profile.recorded("kernels")["name"]
@@ -597,6 +597,8 @@ def masks(scene: Scene) -> Iterator[Remedy]:
     launched = np.flatnonzero((work.call >= 0) & (work.operation < _kernel_count(scene)))
     kind = np.full(len(calls), -1)
     kind[work.call[launched]] = kinds[work.operation[launched]]
+    if not (kind == _SELECT).any():
+        return
     copies, size, _ = _host_copies(scene)
     counts = copies[(size <= _COUNT_BYTES) & (work.direction[copies] == TO_HOST)]
     kind[work.call[counts]] = _COUNT
@@ -604,34 +606,30 @@ def masks(scene: Scene) -> Iterator[Remedy]:
     # in between, calls that launch nothing and wait for nothing do not count
     rows = scene.in_calls[(scene.launching | (kind == _WAIT))[scene.in_calls]]
     rows = rows[np.lexsort((calls.start[rows], calls.line[rows]))]
-    if not (kind == _SELECT).any():
-        return
-    row_kind, line = kind[rows], calls.line[rows]
+    row_kind, same_line = kind[rows], np.append(False, np.diff(calls.line[rows]) == 0)
     is_part = np.isin(row_kind, (_REDUCE, _SELECT, _COUNT, _WAIT))
-    continues = np.append(False, (line[1:] == line[:-1]) & is_part[:-1])
+    continues = same_line & np.append(False, is_part[:-1])
     continues &= (row_kind != _REDUCE) | np.append(False, row_kind[:-1] == _REDUCE)
     run = np.cumsum(is_part & ~continues) * is_part
     has_select, has_count = (np.bincount(run, row_kind == each) > 0 for each in (_SELECT, _COUNT))
     is_selection = has_select & has_count & (np.arange(run.max(initial=0) + 1) > 0)
-    chosen = rows[is_selection[run]]
-    if not len(chosen):
+    if not is_selection.any():
         return
     # the kernel after each selection: values that are only taken to be written back later
-    after = np.flatnonzero(np.append(False, is_selection[run][:-1] & ~is_selection[run][1:]))
+    selects = is_selection[run]
+    after = np.flatnonzero(same_line & np.append(False, selects[:-1]) & ~selects)
     after_kind = row_kind[after]
     is_taken = (after_kind == _TAKE) & np.append(after_kind[1:] == _PUT, False)
-    removed = np.append(chosen, rows[after[is_taken]])
+    removed = np.append(rows[selects], rows[after[is_taken]])
     operations = np.flatnonzero(np.isin(work.call, removed) & scene.model.has(LAUNCH))
     edit = (
         scene.without_waits(removed),
         *_without_launches(scene, removed),
         *shorten(scene, operations, scene.length[operations], with_latency=True),
     )
-    lasting = chosen[kind[chosen] != _SELECT]
-    time = scene.per_step((calls.end - calls.start)[removed] + scene.gap[removed], removed)
-    selections = rows[after]
-    path, share = scene.shared_path(selections), scene.share_of_steps(scene.gap[lasting], lasting)
-    yield Remedy("masks", path, "", scene.cases(selections), time, edit, in_steps=share)
+    times, selections = (calls.end - calls.start)[removed] + scene.gap[removed], rows[after]
+    time, share = scene.per_step(times, removed), scene.share_of_steps(times, removed)
+    yield Remedy("masks", scene.shared_path(selections), "", scene.cases(selections), time, edit, in_steps=share)
 
 
 def default_stream(scene: Scene) -> Iterator[Remedy]:
@@ -669,21 +667,25 @@ def loading(scene: Scene) -> Iterator[Remedy]:
     if (is_compiling & lasts).any():
         yield from _remove_calls(scene, "compilation", is_loading & lasts, with_gap=is_compiling & lasts)
     else:
+        loads = scene.in_calls[(is_loading & lasts)[scene.in_calls]]
         # what is unloaded, too, is made again and again
-        is_made_anew = (is_loading & lasts & scene.graph.calls.named(_UNLOADS))[scene.in_calls].any()
+        is_made_anew = scene.graph.calls.named(_UNLOADS)[loads].any()
         for remedy in _remove_calls(scene, "loading", is_loading & lasts):
-            set_up = _without_set_up(scene, is_loading & lasts) if is_made_anew else ()
-            yield replace(remedy, edit=(*remedy.edit, *set_up))
+            if is_made_anew:
+                edit = (*remedy.edit, *_without_set_up(scene, loads))
+                yield replace(remedy, edit=edit, kernels=_next_kernels(scene, loads))
+            else:
+                yield remedy
 
 
-def _without_set_up(scene: Scene, loads: Flags) -> Edit:
-    """Return the edit that removes what is created and destroyed with modules that each step loads: plans, handles.
+def _without_set_up(scene: Scene, loads: Ints) -> Edit:
+    """Return the edit that removes what is created and destroyed with modules that come and go: plans, handles.
 
     It is between the same launches as a load: queries, memory, small copies of tables to the GPU, and the host code of
     the library in between. Waits and results that are read belong to the program.
     """
     calls, work = scene.graph.calls, scene.graph.work
-    around = scene.between_launches(scene.in_calls[loads[scene.in_calls]])
+    around = scene.between_launches(loads)
     copies, size, _ = _host_copies(scene)
     tables = copies[(size < _SMALL_BYTES) & (work.direction[copies] == TO_DEVICE) & np.isin(work.call[copies], around)]
     is_other = (calls.cause == IDLE.index(SYNC)) | (scene.direction >= 0) | scene.launching
