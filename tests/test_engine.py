@@ -512,12 +512,23 @@ def test_waits_for_tokens_have_the_fixes_of_engines(name: str, action: str) -> N
 
 
 def test_what_one_fix_of_a_server_ends_counts_together() -> None:
-    """Sampling requests one by one costs waits and launches."""
+    """Sampling requests one by one costs waits and launches, and what is around them is not the narrower place."""
     step = "step / execute_context_#(#)_generation_#(#)"
     causes = [("host_code", step), ("wait", f"{step} / sample"), ("launch_bound", f"{step} / sample"), ("wait", step)]
     simulated = pd.DataFrame(causes, columns=["rule", "path"], index=[7, 8, 9, 10])
-    scores = _rank_one_action(simulated, pd.Series([13.4, 12.0, 9.4, 1.0], simulated.index))
-    assert scores.to_dict() == {7: 13.4, 8: pytest.approx(21.4), 9: 9.4, 10: 1.0}
+
+    def scores(gains: list[float]) -> list[float]:
+        # that of launches counts less, since a graph would be captured in pieces
+        score = pd.Series([gains[0], gains[1], 0.4 * gains[2], gains[3]], simulated.index)
+        ranked = _rank_one_action(simulated.assign(gain_pct=gains), score)
+        assert ranked.index.equals(simulated.index)
+        return ranked.tolist()
+
+    assert scores([13.4, 12.0, 9.4, 1.0]) == pytest.approx([13.4, 21.4, 3.76, 1.0])
+    nearly_equal = scores([14.4, 8.4, 5.8, 1.0])
+    assert nearly_equal[1] > nearly_equal[0] == 14.4
+    clearly_more = scores([16.0, 8.4, 5.8, 1.0])
+    assert clearly_more[0] == 16.0 > clearly_more[1] == pytest.approx(14.2)
 
 
 def test_the_outermost_range_can_name_the_fix() -> None:
@@ -651,6 +662,13 @@ def test_preempted_requests_tell_how_full_the_cache_was() -> None:
     (few,) = advised(HEALTHY, DECODING, requests(*[ANSWERED] * 20), kv_cache=emptier)
     assert (few.rule, few.evidence) == ("few_at_a_time", ("The KV cache was up to 74.0 % full",))
     assert not first_finding(HEALTHY, DECODING, preempted).evidence
+    # prompts take longer, too, if few requests share a step
+    full = cache_lines(*((80 * step, None, 0, 95) for step in range(12)))
+    for decodes, rules in ((3, {"cache_full"}), (1, set())):
+        picture = "\n".join(f"{line[:14]}{line[44 - 10 * decodes :]}" for line in WITH_PROMPT.splitlines())
+        names = {**DECODING, "p": "execute_context_1(48)_generation_4(4)"}
+        found = advised(picture, names, requests(*[ANSWERED] * 20), kv_cache=full)
+        assert {each.rule for each in found} & {"cache_full", "few_at_a_time"} == rules
 
 
 GPU_TABLE = {

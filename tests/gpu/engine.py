@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).parents[2]
 # rules that name a fault, and a part of the action or cause
 NAMED: Final[dict[str, Callable[[Finding], bool]]] = {
     "whole-prompts": lambda finding: finding.rule == "prompts_block",
-    "new-shapes": lambda finding: finding.rule == "compilation" and "cudnn_sdp" in finding.remedy,
+    "new-shapes": lambda finding: finding.rule == "compilation" and "cudnn_sdp" in finding.code,
     "small-batch": lambda finding: finding.rule in ("few_at_a_time", "small_batch"),
     "slow-scheduler": lambda finding: finding.rule == "host_code" and "schedule" in finding.cause,
     "no-overlap": lambda finding: finding.rule == "wait" and "output" in finding.cause,

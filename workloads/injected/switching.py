@@ -283,7 +283,14 @@ def _compiled(name: str, **options: Any) -> Change:  # noqa: ANN401
 
     def change_torch(torch: Any, effects: Effects) -> None:  # noqa: ANN401
         compiled: Any = WeakKeyDictionary()
-        begins_step = _steps_of_graphs(torch) if options.get("mode") in _MODES_WITH_GRAPHS else lambda: None
+        has_graphs = options.get("mode") in _MODES_WITH_GRAPHS
+        begins_step = _steps_of_graphs(torch) if has_graphs else lambda: None
+
+        def kept(result: Any) -> Any:  # noqa: ANN401
+            # the graphs of the next step overwrite what these return, and a program may use it in all of its steps
+            if not has_graphs:
+                return result
+            return _each_tensor(torch, result, lambda tensor: tensor if tensor.requires_grad else tensor.clone())
 
         def change(call: Any, module: Any, given: Any, named: Any) -> Any:  # noqa: ANN401
             if type(module).__name__ == "OptimizedModule":
@@ -299,13 +306,14 @@ def _compiled(name: str, **options: Any) -> Change:  # noqa: ANN401
                 try:
                     # in place, so that all references to the module call the compiled code
                     module.forward = torch.compile(forward, **options)
-                    return call(module, *given, **named)
+                    return kept(call(module, *given, **named))
                 except Exception as error:  # noqa: BLE001 (a model that cannot be compiled runs unchanged)
                     module.forward = forward
                     compiled[module] = False
                     effects.failed(name, error)
                     effects.count[name] -= 1
-            return call(module, *given, **named)
+            result = call(module, *given, **named)
+            return kept(result) if compiled[module] else result
 
         _around_models(torch, change)
 

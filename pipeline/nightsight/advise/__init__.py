@@ -230,9 +230,10 @@ def _rank_after_waits(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd
 def _rank_one_action(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd.Series[float]":
     """Return the scores, with causes of one range of an engine that one action ends counted together for the largest.
 
-    Sampling requests one by one costs waits and launches.
+    Sampling requests one by one costs waits and launches. They are ranked above a cause of the range around that gains
+    hardly more: their place says more. All of their gains count, as no graph has to be captured in pieces.
     """
-    rules, paths = simulated["rule"], simulated["path"]
+    rules, paths, gains = simulated["rule"], simulated["path"].tolist(), simulated["gain_pct"].to_numpy()
     actions = [
         next((f"{path}: {texts[0]}" for name, texts in RULE[rule].in_engine.items() if name and name in path), "")
         for rule, path in zip(rules, paths, strict=True)
@@ -241,7 +242,13 @@ def _rank_one_action(simulated: pd.DataFrame, score: "pd.Series[float]") -> "pd.
     codes, names = pd.factorize(pd.Series(actions, dtype=object))
     for code, rows in positions(codes).items():
         if names[code]:
-            ranked[rows[np.argmax(ranked[rows])]] = ranked[rows].sum()
+            first, counted = rows[np.argmax(ranked[rows])], gains[rows].sum()
+            around = [
+                other
+                for other, path in zip(ranked, paths, strict=True)
+                if paths[first].startswith(f"{path} / ") and counted < other <= _NEARLY_EQUAL * counted
+            ]
+            ranked[first] = max([counted, *(other * (1 + 1e-6) for other in around)])
     return pd.Series(ranked, score.index)
 
 

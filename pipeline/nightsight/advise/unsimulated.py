@@ -76,6 +76,8 @@ _MOST_FULL_PCT: Final = 90.0
 # preemptions per request; the share of queueing in the time to the first token; requests of a step
 _PREEMPTED: Final = 0.05
 _MOSTLY: Final = 0.5
+# decode's share of the time: with a full cache, the prompts also take longer because few requests share a step
+_PARTLY: Final = 0.25
 _FEW: Final = 16
 _LONE_RANK_COLUMNS: Final = (
     (TIME_SPLIT, ("device", "category", "share_pct")),
@@ -324,14 +326,16 @@ def _waiting_requests(tables: Tables) -> Iterator[Weighted]:
         generating = steps[steps["kind"] != PREFILL]
         batch = float((generating["requests"] * generating["steps"]).sum() / max(generating["steps"].sum(), 1))
         queued = row["queue_ns"] / row["time_ns"] if row["time_ns"] else 0
+        cache = tables.rows(ENGINE_STEPS, "kind", "kv_cache_pct", "most_kv_cache_pct")
+        decode = cache[cache["kind"] == DECODE]
+        full, most = (decode[name].astype("float64").max() for name in ("kv_cache_pct", "most_kv_cache_pct"))
+        is_full = full >= _FULL_PCT and most >= _MOST_FULL_PCT
         # if most of the time is that of prompts, more of them at a time take longer
-        if row["metric"] == TTFT and queued >= _MOSTLY and batch <= _FEW and decode_pct >= 100 * _MOSTLY:
+        shared = _PARTLY if is_full else _MOSTLY
+        if row["metric"] == TTFT and queued >= _MOSTLY and batch <= _FEW and decode_pct >= 100 * shared:
             queue, ttft = (in_text(row[name], name) for name in ("queue_ns", "time_ns"))
             evidence = _cache_evidence(tables)
-            cache = tables.rows(ENGINE_STEPS, "kind", "kv_cache_pct", "most_kv_cache_pct")
-            decode = cache[cache["kind"] == DECODE]
-            full, most = (decode[name].astype("float64").max() for name in ("kv_cache_pct", "most_kv_cache_pct"))
-            if full >= _FULL_PCT and most >= _MOST_FULL_PCT:
+            if is_full:
                 told = f"they queue for {queue} of the {ttft} to the first token"
                 yield _finding(CACHE_FULL, REQUEST_TIMES, evidence, reason=told), 50 * queued
                 continue

@@ -34,7 +34,8 @@ class Switch:
     """A change that is made from outside.
 
     done: what is different, as a noun phrase. rules: the causes that it fixes. tries: causes that it may reduce; their
-    predicted gain is that of another fix. numerics: how results change. code: the lines to add to the program.
+    predicted gain is that of another fix. also: causes that it fixes together with one of `rules`, whose predicted gain
+    it reaches at least. numerics: how results change. code: the lines to add to the program.
     place: a pattern that the finding's title must match, if a cause has several kinds of fix.
     environment: environment variables that make the change, in any program; without them, the change is made inside a
     Python program with PyTorch. excludes: switches that cannot be combined with it. edit: the edit of a line of the
@@ -49,6 +50,7 @@ class Switch:
     numerics: str
     code: str
     tries: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     place: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     excludes: tuple[str, ...] = ()
@@ -69,7 +71,7 @@ class Switch:
 
     def may_help(self, rule: str, title: str) -> bool:
         """Whether it may reduce the cause of a finding."""
-        return rule in (*self.rules, *self.tries) and re.search(self.place, title) is not None
+        return rule in (*self.rules, *self.tries, *self.also) and re.search(self.place, title) is not None
 
 
 _LOADER: Final = r"[Dd]ata ?[Ll]oader"
@@ -151,6 +153,7 @@ SWITCHES: Final = (
         name="compile_graphs",
         done="models compiled into CUDA graphs",
         rules=("launch_bound",),
+        also=("fusion",),
         numerics=ROUNDING,
         code=(
             'model = torch.compile(model, mode="reduce-overhead")\n'

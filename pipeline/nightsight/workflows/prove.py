@@ -64,6 +64,8 @@ _LEAST_STEPS: Final = 20
 _LEAST_S: Final = 3.0
 _FIRST_S: Final = 15.0
 _FIRST_OF_BUDGET: Final = 0.1
+# what was compiled once is on the disk: torch.compile then takes about this share of the time
+_CACHED: Final = 0.5
 # runs are planned for this share of the remaining budget, because some take longer than expected
 _OF_BUDGET: Final = 0.8
 # a switch may make a run this much longer, since compiling takes time; but it gets at most this share of the budget
@@ -188,6 +190,9 @@ class _ProofRuns:
         def longest(sets: Iterable[tuple[str, ...]]) -> float:
             return max((run.seconds + run.check_s for each in sets for run in self.of(each)), default=0.0)
 
+        unchanged = longest([()])
+        if any(self.switch[name].is_slow for name in names) and (before := longest([names])) > unchanged:
+            return unchanged + _CACHED * (before - unchanged)
         return longest([names]) or longest((name,) for name in names) or longest(self.attempts)
 
 
@@ -354,12 +359,19 @@ def _chosen(plan: ProofPlan) -> list[tuple[Switch, Finding | None]]:
     chosen: list[tuple[float, bool, Switch, Finding | None]] = []
     for switch in (*SWITCHES, *(each for each in plan.switches if each not in SWITCHES)):
         fixed = next((each for each in advice if switch.fixes(each.rule, each.title)), None)
-        cause = fixed or next((each for each in advice if switch.may_help(each.rule, each.title)), None)
-        finding = replace(cause, gain_pct=None) if cause and not fixed else cause
+        tried = (each for each in advice if each.rule not in switch.also and switch.may_help(each.rule, each.title))
+        cause = fixed or next(tried, None)
+        finding = cause and replace(cause, gain_pct=_promised_gain(switch, fixed, advice))
         is_for_it = switch.framework in ("", framework) if switch.environment else framework in ("", PYTORCH)
         if switch in plan.switches or (is_for_it and (plan.is_all or (finding and not plan.switches))):
             chosen.append((-((cause and cause.gain_pct) or 0.0), not fixed, switch, finding))
     return [(switch, finding) for *_, switch, finding in sorted(chosen, key=lambda each: each[:2])]
+
+
+def _promised_gain(switch: Switch, fixed: Finding | None, advice: Sequence[Finding]) -> float | None:
+    """Return the largest predicted gain, in percent, of the findings that a switch fixes; None if it fixes none."""
+    fixes = [fixed, *(each for each in advice if each.rule in switch.also)] if fixed else []
+    return max((each.gain_pct for each in fixes if each.gain_pct is not None), default=None)
 
 
 def _todo(report: Report | None, proofs: Sequence[Proof], switches: Mapping[str, Switch]) -> Iterator[Todo]:
