@@ -922,6 +922,8 @@ def test_loads_that_get_rare_promise_nothing_for_later_steps() -> None:
         ("train (line 9);[_compile_inner (convert_frame.py:1200)];[bind (fx.py:3)]", True),
         ("train (line 9);[autotune_to_one_config (triton_heuristics.py:1)]", True),
         ("train (line 9);[read_csv (readers.py:7)]", False),
+        # the import of a compiler
+        ("train (line 9);[<module> (compile_fx.py:12)];[<module> (config.py:3)]", False),
     ],
 )
 def test_host_code_compiles_if_a_compiler_is_on_the_stack(stack: str, is_compiler: bool) -> None:

@@ -126,6 +126,21 @@ def test_what_lies_outside_of_the_window_is_not_called_healthy() -> None:
     assert "after it" not in alone.windows[0].sentence
 
 
+@pytest.mark.parametrize(("seconds", "steps", "is_told"), [(3.0, 60, True), (0.8, 60, False), (3.0, 2_000, False)])
+def test_what_takes_most_of_the_run_before_its_loop_is_told(seconds: float, steps: int, is_told: bool) -> None:
+    load = within("load", Kernel(5), Sync(), Host(round(1e6 * seconds)), Kernel(5))
+    healthy, waiting = (
+        within("train", Kernel(1400), Kernel(1500, name="b"), *more) for more in ((Host(20),), (Sync(), Host(200)))
+    )
+    for step, cause, share in ((healthy, "None of", "94.5 %"), (waiting, "First: drop the sync", "94.1 %")):
+        report = build_report(captured((load, *[step] * steps)), "start-up")
+        text = verdict(report, numbers(report)).text
+        assert cause in text
+        told = f"Before these steps ({share} of the run): The GPU waits for host code in `load`, 2.63 s once."
+        assert text.endswith(told) == is_told
+        assert ("Before these steps" in text) == is_told
+
+
 def test_of_a_busy_gpu_it_says_whether_its_kernels_were_measured() -> None:
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     limits = pd.DataFrame({"name": ["a"], "replay_ns": [1.0], "unit": "DRAM", "used_pct": [90.0]})

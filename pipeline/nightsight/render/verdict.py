@@ -40,6 +40,10 @@ _BUSY_PCT: Final = 50.0
 _UNSEEN_PCT: Final = 1.0
 # a cause outside the window is also named if it gains this many times more
 _MORE_OUTSIDE: Final = 1.5
+# a start-up of this share of the run, and its cause of this share of the start-up, are part of the verdict
+_MAIN_PCT: Final = 50.0
+# nobody waits for less: programs that are profiled are short, and most of their time is often their start-up
+_LEAST_START_UP_NS: Final = 1e9
 # causes that take at least this share of the start-up are named
 _START_UP_PCT: Final = 25.0
 # predictions above this have no decimals
@@ -96,12 +100,27 @@ def verdict(report: Report, run: Numbers) -> Verdict:
                 f"No known cause is worth fixing in these steps, but outside of them: {cause_of(outside.finding)}.",
                 f"First: {action}, about {gain_of(outside.finding)} of the whole run.",
             )
-        return Verdict(state, *sentences)
+        return Verdict(state, *sentences, more="" if outside else _before_window(report))
     outcome = _on_finding(state, causes[0], fixes_of(report))
     if outside is None or (outside.finding.gain_ns or 0) < _MORE_OUTSIDE * (causes[0].gain_ns or 0):
-        return outcome
+        return replace(outcome, more=_before_window(report))
     share = in_text(100 * outside.share, "share_pct")
     return replace(outcome, more=f"After these steps ({share} of the run): {cause_of(outside.finding)}.")
+
+
+def _before_window(report: Report) -> str:
+    """Return a sentence on the main cause of a start-up that takes most of the run and is long enough to matter."""
+    whole = next((view for view in report.windows if view.name == GPU_WORK), None)
+    before = start_up(report)
+    if whole is None or before is None:
+        return ""
+    took = before.end_ns - before.start_ns
+    share = took / max(whole.end_ns - whole.start_ns, 1)
+    cause = next((finding for finding in before.findings if (finding.gain_pct or 0.0) >= _MAIN_PCT), None)
+    if cause is None or share < _MAIN_PCT / 100 or (cause.gain_ns or 0) < _LEAST_START_UP_NS:
+        return ""
+    took_text, share_text = in_text(float(cause.gain_ns or 0), "gain_ns"), in_text(100 * share, "share_pct")
+    return f"Before these steps ({share_text} of the run): {cause_of(cause)}, {took_text} once."
 
 
 class _Outside(NamedTuple):

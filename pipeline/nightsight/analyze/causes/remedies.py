@@ -145,9 +145,9 @@ _COUNT_BYTES: Final = 8
 # longer host code before the loading of a module has compiled it (stored: 1.5 to 6 ms)
 _COMPILING_NS: Final = 3_000_000
 # frames of compilers: torch.compile (Dynamo, Inductor, the recording of its CUDA graphs, and its log of them), Triton,
-# CuPy, Numba and JAX
+# CuPy, Numba and JAX. PyTorch imports those of torch.compile for its first optimizer: that compiles nothing
 _COMPILER: Final = (
-    r"\((?:convert_frame|compile_fx|codecache|async_compile|compiler)\.py|autotune_to_one_config|"
+    r"(?<!<module> )\((?:convert_frame|compile_fx|codecache|async_compile|compiler)\.py|autotune_to_one_config|"
     r"\brecord_function \(cudagraph_trees\.py|\brecord_compilation_metrics \("
 )
 # frames of PyTorch's DataLoader, and of the start and end of its workers; some exports lack the files of frames
