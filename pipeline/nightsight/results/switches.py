@@ -87,8 +87,10 @@ SWITCHES: Final = (
     ),
     Switch(
         name="bf16",
+        # it also halves the bytes of all kernels, and adds conversions: the predicted gain is that of TF32
         done="models under autocast in BF16",
-        rules=("tensor_cores", "fp64"),
+        rules=(),
+        tries=("tensor_cores", "fp64"),
         numerics=PRECISION,
         code='with torch.autocast("cuda", torch.bfloat16):\n    loss = model(batch)',
         excludes=("tf32",),
@@ -96,7 +98,8 @@ SWITCHES: Final = (
     Switch(
         name="bf16_weights",
         done="models for inference in BF16",
-        rules=("tensor_cores",),
+        rules=(),
+        tries=("tensor_cores",),
         numerics=PRECISION,
         code="model = model.to(torch.bfloat16)  # and its inputs",
         excludes=("tf32", "bf16"),
