@@ -916,6 +916,44 @@ def test_loads_that_get_rare_promise_nothing_for_later_steps() -> None:
     assert "compilation" in of(1, 4, 7, 10, 13, 16, 19)
 
 
+FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char *, 1ul>>(int)"
+
+
+def recompiling(compiles: Body, clean: Body) -> Profile:
+    """Capture steps of which every other one compiles."""
+    steps = [within("step", *(compiles if number % 2 else clean)) for number in range(21)]
+    return captured(Thread(tuple(steps)))
+
+
+@pytest.mark.parametrize(("has_events", "is_tuning"), [(True, True), (False, False)])
+def test_what_a_compiler_times_ends_with_the_compilation(*, has_events: bool, is_tuning: bool) -> None:
+    """Triton runs a kernel in several ways, each time with an empty L2 cache and between two events."""
+    load, work = (Host(20_000), Call("cuModuleLoad", 300)), (Host(100), Kernel(100)) * 4
+    record = (Call("cudaEventRecord", 3),) if has_events else ()
+    timed = (Kernel(60, name=FILL), *record, Host(5), Kernel(90, name="triton_poi_fused_add_0"), *record)
+    profile = recompiling((*load, *timed * 20, Sync(), Call("cudaEventQuery", 2), *work), work)
+    ends = rules_of(Timeline(profile))["compilation"]
+    # per step; half of them compile
+    clean_us, tuning_us = 20_300 / 2, 20 * 150 / 2
+    expected_us = clean_us + (tuning_us if is_tuning else 0)
+    assert ends / 1e3 == pytest.approx(expected_us, rel=0.04)
+
+
+def test_other_host_code_of_steps_that_compile_becomes_as_long_as_in_the_other_steps() -> None:
+    load, work = (Host(20_000), Call("cuModuleLoad", 300)), (Host(100), Kernel(20)) * 10
+    # guards, caches and short passes of the compiler
+    slow = (Host(900), Kernel(20)) * 10
+    gains = rules_of(Timeline(recompiling((*load, *slow), work)))
+    assert gains["compilation"] / 1e3 == pytest.approx((20_300 + 8_000) / 2, rel=0.04)
+    # other work: more launches
+    more = (Host(900), Kernel(20)) * 30
+    gains = rules_of(Timeline(recompiling((*load, *more), work)))
+    assert gains["compilation"] / 1e3 == pytest.approx(20_300 / 2, rel=0.04)
+    # each step compiles: nothing to compare with
+    gains = rules_of(Timeline(recompiling((*load, *slow), (*load, *slow))))
+    assert gains["compilation"] / 1e3 == pytest.approx(20_300, rel=0.04)
+
+
 @pytest.mark.parametrize(
     ("stack", "is_compiler"),
     [

@@ -46,8 +46,9 @@ _MAIN_PCT: Final = 50.0
 _LEAST_START_UP_NS: Final = 1e9
 # causes that take at least this share of the start-up are named
 _START_UP_PCT: Final = 25.0
-# predictions above this have no decimals
+# predictions above this have no decimals, unless nearly all of the time goes: 99.5 % is not 100 %
 _WHOLE_PCT: Final = 10.0
+_NEARLY_ALL_PCT: Final = 99.0
 # descriptions of captures without GPU work, by the rules that explain why there is none
 # of several, the first says most
 _WITHOUT_GPU: Final = {
@@ -165,7 +166,7 @@ def gain_of(finding: Finding) -> str:
     if finding.gain_pct is None:
         return ""
     gain = round(finding.gain_pct, 1)
-    return f"\N{MINUS SIGN}{gain:.{0 if gain >= _WHOLE_PCT else 1}f} %"
+    return f"\N{MINUS SIGN}{gain:.{0 if _WHOLE_PCT <= gain < _NEARLY_ALL_PCT else 1}f} %"
 
 
 def start_up(report: Report) -> View | None:

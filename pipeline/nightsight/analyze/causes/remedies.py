@@ -150,6 +150,14 @@ _COMPILER: Final = (
     r"(?<!<module> )\((?:convert_frame|compile_fx|codecache|async_compile|compiler)\.py|autotune_to_one_config|"
     r"\brecord_function \(cudagraph_trees\.py|\brecord_compilation_metrics \("
 )
+# what Triton launches and records before a timed run, at least so often; runs copy what they overwrite
+_FILL: Final = r"FillFunctor<int>"
+_RECORDS: Final = "EventRecord"
+_LEAST_TUNING_RUNS: Final = 5
+# steps that compile nothing, to compare others with; these launch up to so many times as much (new code can run twice)
+_FEWEST_CLEAN_STEPS: Final = 2
+_SIMILAR: Final = 2.0
+_TUNED_LAUNCHES: Final = 8
 # frames of PyTorch's DataLoader, and of the start and end of its workers; some exports lack the files of frames
 _LOADS_DATA: Final = r"\(dataloader\.py|\b(?:_get_iterator|_next_data|_shutdown_workers) \(line "
 _STARTS_WORKERS: Final = (
@@ -621,12 +629,7 @@ def masks(scene: Scene) -> Iterator[Remedy]:
     after_kind = row_kind[after]
     is_taken = (after_kind == _TAKE) & np.append(after_kind[1:] == _PUT, False)
     removed = np.append(rows[selects], rows[after[is_taken]])
-    operations = np.flatnonzero(np.isin(work.call, removed) & scene.model.has(LAUNCH))
-    edit = (
-        scene.without_waits(removed),
-        *_without_launches(scene, removed),
-        *shorten(scene, operations, scene.length[operations], with_latency=True),
-    )
+    edit = _without_work(scene, removed)
     times, selections = (calls.end - calls.start)[removed] + scene.gap[removed], rows[after]
     time, share = scene.per_step(times, removed), scene.share_of_steps(times, removed)
     yield Remedy("masks", scene.shared_path(selections), "", scene.cases(selections), time, edit, in_steps=share)
@@ -665,7 +668,10 @@ def loading(scene: Scene) -> Iterator[Remedy]:
     is_loading, is_compiling = _loads(scene)
     lasts = ~_temporary_loads(scene)
     if (is_compiling & lasts).any():
-        yield from _remove_calls(scene, "compilation", is_loading & lasts, with_gap=is_compiling & lasts)
+        tuning = _tuning_runs(scene)
+        more = (*_without_work(scene, tuning), *_as_without_compiler(scene, is_loading, is_compiling & lasts, tuning))
+        for remedy in _remove_calls(scene, "compilation", is_loading & lasts, with_gap=is_compiling & lasts):
+            yield replace(remedy, edit=(*remedy.edit, *more))
     else:
         loads = scene.in_calls[(is_loading & lasts)[scene.in_calls]]
         # what is unloaded, too, is made again and again
@@ -676,6 +682,82 @@ def loading(scene: Scene) -> Iterator[Remedy]:
                 yield replace(remedy, edit=edit, kernels=_next_kernels(scene, loads))
             else:
                 yield remedy
+
+
+def _as_without_compiler(scene: Scene, is_loading: Flags, is_compiling: Flags, tuning: Ints) -> Edit:
+    """Return the edit after which the other host code of steps that compile takes as long as in steps that do not.
+
+    What is compiled is slower in its first run, and compilers also run in short pieces of host code. Nothing changes
+    unless some steps compile nothing, or in steps that launch much more than these, since they do other work.
+    """
+    calls, rows = scene.graph.calls, scene.in_calls
+    process_step, step = np.unique(np.stack([calls.process[rows], scene.step_of(rows)]), axis=1, return_inverse=True)
+    step, count = step.reshape(-1), process_step.shape[1]
+    compiles = np.bincount(step, is_compiling[rows], count) > 0
+    is_run = ~np.isin(rows, tuning)
+    launches = np.bincount(step, scene.launching[rows] & is_run, count)
+    is_other = is_run & ~is_compiling[rows] & (calls.cause[rows] != IDLE.index(SYNC))
+    length = np.where(is_loading[rows], 0, unblocked_ns(calls)[rows])
+    other_ns = np.bincount(step, is_other * (scene.gap[rows] + length), count)
+    # what comes before the first step is not one
+    clean = ~compiles & (process_step[1] > 0) & (launches > 0)
+    if clean.sum() < _FEWEST_CLEAN_STEPS:
+        return ()
+    share = np.minimum(other_ns[clean].mean() / np.maximum(other_ns, 1), 1)
+    is_slower = compiles & (share < 1) & (launches <= _SIMILAR * launches[clean].mean())
+    slower = np.flatnonzero((is_other & is_slower[step]) & (scene.model.edges[BEGIN][rows] >= 0))
+    chosen, share = rows[slower], share[step[slower]]
+    return (
+        Change(scene.model.edges_of(BEGIN, chosen), "at most", np.rint(share * scene.gap[chosen]).astype(np.int64)),
+        Change(scene.model.edges_of(CALL, chosen), "at most", np.rint(share * length[slower]).astype(np.int64)),
+    )
+
+
+def _tuning_runs(scene: Scene) -> Ints:
+    """Return the calls with which Triton times a kernel in several ways; they end with its compilation.
+
+    Before each run it fills a buffer of integers that is larger than the L2 cache, it records events around the run,
+    and after the last one it waits for them (`triton.testing.do_bench`).
+    """
+    calls, work = scene.graph.calls, scene.graph.work
+    names = scene.timeline.profile.recorded("kernels")["name"]
+    launched = np.flatnonzero((work.call >= 0) & (work.operation < _kernel_count(scene)))
+    is_fill = np.zeros(len(calls), dtype=bool)
+    is_fill[work.call[launched]] = are_named(names, _FILL)[work.operation[launched]]
+    rows = scene.in_calls[np.lexsort((calls.start[scene.in_calls], calls.line[scene.in_calls]))]
+    fills, line = np.flatnonzero(is_fill[rows]), calls.line[rows]
+    if len(fills) < _LEAST_TUNING_RUNS:
+        return rows[:0]
+    launches, records, waits = (
+        np.flatnonzero(flags[rows])
+        for flags in (scene.launching, calls.named(_RECORDS), calls.cause == IDLE.index(SYNC))
+    )
+    between = np.diff(np.searchsorted(launches, fills)) - 1
+    continues = (between <= _TUNED_LAUNCHES) & (np.diff(line[fills]) == 0)
+    first = np.flatnonzero(np.append(True, ~continues))
+    last = np.append(first[1:], len(fills)) - 1
+    begin, end = fills[first], fills[last]
+    # each run is between two events
+    recorded = np.searchsorted(records, end) - np.searchsorted(records, begin)
+    is_tuning = (last - first + 1 >= _LEAST_TUNING_RUNS) & (recorded >= last - first)
+    begin, end = begin[is_tuning], end[is_tuning]
+    # the times of the events are read after the wait, before anything else is launched
+    after = np.searchsorted(line, line[end], side="right")
+    wait = np.minimum(np.append(waits, len(rows))[np.searchsorted(waits, end)], after)
+    until = np.minimum(np.append(launches, len(rows))[np.searchsorted(launches, wait)], after)
+    until = np.where(wait < after, until, end + 1)
+    inside = np.cumsum(np.bincount(begin, minlength=len(rows) + 1) - np.bincount(until, minlength=len(rows) + 1)) > 0
+    return np.asarray(rows[inside[:-1]])
+
+
+def _without_work(scene: Scene, calling: Ints) -> Edit:
+    """Return the edit that removes calls, the host code that prepares them, what they wait for and what they launch."""
+    operations = np.flatnonzero(np.isin(scene.graph.work.call, calling) & scene.model.has(LAUNCH))
+    return (
+        scene.without_waits(calling),
+        *_without_launches(scene, calling),
+        *shorten(scene, operations, scene.length[operations], with_latency=True),
+    )
 
 
 def _without_set_up(scene: Scene, loads: Ints) -> Edit:

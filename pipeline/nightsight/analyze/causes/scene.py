@@ -151,17 +151,21 @@ class Scene:
         """
         if not self.model.steps or not len(calling) or not times.sum() > 0:
             return 1.0
-        calls, window = self.graph.calls, self.timeline.window
-        step = np.zeros(len(calling), dtype=np.int64)
-        for process, rows in positions(np.where(calling >= 0, np.append(calls.process, -1)[calling], -1)).items():
-            starts = window.steps.get(process, window.repetitions)
-            step[rows] = np.searchsorted(starts, np.append(calls.start, 0)[calling[rows]], side="right")
-        sums = np.bincount(step, times)
+        sums = np.bincount(self.step_of(calling), times)
         events = np.flatnonzero(sums >= sums.max() / 2)
         if sums[events].sum() < _NEARLY_ALL * sums.sum():
             return 1.0
         distances = np.unique(np.diff(events))
         return 1 / int(distances[0]) if len(distances) == 1 else min(len(events) / self.steps, 1.0)
+
+    def step_of(self, calling: Ints) -> Ints:
+        """Return the step of the process of each call, counted from 1 in the window; 0 before it, and for no call (-1)."""
+        calls, window = self.graph.calls, self.timeline.window
+        step = np.zeros(len(calling), dtype=np.int64)
+        for process, rows in positions(np.where(calling >= 0, np.append(calls.process, -1)[calling], -1)).items():
+            starts = window.steps.get(process, window.repetitions)
+            step[rows] = np.searchsorted(starts, np.append(calls.start, 0)[calling[rows]], side="right")
+        return step
 
     def cases(self, calling: Ints) -> float:
         """Return the number of these calls per step, of the process with the most."""
