@@ -22,6 +22,7 @@ from tests.planted.cases import RANKS, Case
 from tests.planted.store import median_ms, times
 
 LEAST_FALSE_PCT: Final = 3.0
+_NEAR: Final = 1.5
 # the end of a title, which the columns of the table say too
 _COST: Final = r": [\d.,]+ \S+ of the [\d.,]+ \S+ of (?:each step|each repetition|the window)(?: can be saved)?$"
 
@@ -228,6 +229,10 @@ def summary(planted: Sequence[Verdict], healthy: Sequence[Verdict]) -> Iterator[
             f"Named first, and the gain right within a factor of {most:g}: {near} of {len(compared)} "
             f"({share(near, compared)})."
         )
+    steps = [verdict.step_factor for verdict in compared if verdict.step_factor is not None]
+    if steps:
+        near = sum(factor <= _NEAR for factor in steps)
+        yield f"The predicted step within a factor of {_NEAR:g} of the fixed one: {near} of {len(steps)}."
     replays = [verdict for verdict in (*planted, *healthy) if verdict.diagnosis]
     for least in (1.0, 3.0) if replays else ():
         close = sum(abs(verdict.diagnosis.unexplained_pct) <= least for verdict in replays if verdict.diagnosis)

@@ -150,11 +150,11 @@ _COMPILER: Final = (
     r"(?<!<module> )\((?:convert_frame|compile_fx|codecache|async_compile|compiler)\.py|autotune_to_one_config|"
     r"\brecord_function \(cudagraph_trees\.py|\brecord_compilation_metrics \("
 )
-# what Triton launches and records before a timed run, at least so often; runs copy what they overwrite
+# what Triton launches and records before a timed run, and the fewest runs; a run also copies what it overwrites
 _FILL: Final = r"FillFunctor<int>"
 _RECORDS: Final = "EventRecord"
 _LEAST_TUNING_RUNS: Final = 5
-# steps that compile nothing, to compare others with; these launch up to so many times as much (new code can run twice)
+# steps that compile nothing, to compare others with; these may launch twice as much, as new code can run twice
 _FEWEST_CLEAN_STEPS: Final = 2
 _SIMILAR: Final = 2.0
 _TUNED_LAUNCHES: Final = 8

@@ -159,7 +159,7 @@ class Scene:
         return 1 / int(distances[0]) if len(distances) == 1 else min(len(events) / self.steps, 1.0)
 
     def step_of(self, calling: Ints) -> Ints:
-        """Return the step of the process of each call, counted from 1 in the window; 0 before it, and for no call (-1)."""
+        """Return the step of each call in its process, counted from 1; 0 before the first one, and for no call (-1)."""
         calls, window = self.graph.calls, self.timeline.window
         step = np.zeros(len(calling), dtype=np.int64)
         for process, rows in positions(np.where(calling >= 0, np.append(calls.process, -1)[calling], -1)).items():
