@@ -313,7 +313,9 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     remaining, error = before - gain, _error_pct(replay, row["gain_pct"]) / 100 * before
     profiled = "without the profiler" if replay["call_cost_ns"] or pd.notna(replay["timed_ns"]) else "as profiled"
     scale = scale_for("ns", [remaining], DIGITS_IN_TEXT)
-    spread = f"{scale.format(remaining)} ± {scale.with_unit(min(error, remaining))}"
+    # of a step that nearly vanishes, only the order of magnitude is known
+    exact = f"{scale.format(remaining)} ± {scale.with_unit(error)}"
+    spread = exact if error < remaining else f"about {scale.with_unit(remaining)}"
     predicted = f"With the fix, {step.one} takes {spread} {profiled}."
     waits = row["waits_in"]
     waiting = (

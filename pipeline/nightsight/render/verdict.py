@@ -42,8 +42,8 @@ _UNSEEN_PCT: Final = 1.0
 _MORE_OUTSIDE: Final = 1.5
 # a start-up of this share of the run, and its cause of this share of the start-up, are part of the verdict
 _MAIN_PCT: Final = 50.0
-# nobody waits for less: programs that are profiled are short, and most of their time is often their start-up
-_LEAST_START_UP_NS: Final = 1e9
+# most of a short recording is often its start-up, in which imports alone take up to 6 s (stored captures)
+_LEAST_START_UP_NS: Final = 1e10
 # causes that take at least this share of the start-up are named
 _START_UP_PCT: Final = 25.0
 # predictions above this have no decimals, unless nearly all of the time goes: 99.5 % is not 100 %
