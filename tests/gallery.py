@@ -61,6 +61,7 @@ GALLERY: Final = (
     Entry("attention", "a vision transformer of timm with attention as separate kernels", "real/vit_attention"),
     Entry("fusion", "ConvNeXt of timm in the layout NCHW", "real/convnext_nchw"),
     Entry("launch_bound", "GPT-2 that generates text, Hugging Face", "real/gpt2_generate"),
+    Entry("launch_bound", "training an equivariant network of e3nn on small molecules", "real/e3nn_molecules"),
     Entry("host_code", "Lightning with images decoded in the main process", "real/lightning_images"),
     Entry("restarted_workers", "an ImageFolder whose workers start for each epoch", "real/image_folder"),
     Entry("pageable_copy", "Numba kernels on arrays of NumPy", "real/numba_arrays"),

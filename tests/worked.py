@@ -45,6 +45,7 @@ class Worked:
 
 WORKED: Final = (
     Worked("accelerate_bert", "TF32", "base", "tf32", ("accelerate_bert", "accelerate_bert_h100")),
+    Worked("e3nn_molecules", "torch.compile with CUDA graphs", "base", "graph", ("e3nn_molecules",)),
     Worked("vit_attention", "fused attention", "base", "fused", ("vit_attention",)),
     Worked("lightning_images", "eight workers", "base", "workers", ("lightning_images", "lightning_images_h100")),
     Worked("gpt2_generate", "a static cache", "base", "static"),
