@@ -11,6 +11,7 @@ import pytest
 from nightsight.events.frameworks import CUDA, JAX, PYTORCH
 from nightsight.model.report import Finding, Report
 from nightsight.read import read
+from nightsight.render import FORMATS, Source
 from nightsight.render.brief import MOST_BYTES, brief, check_of, identified, render_brief, render_brief_json
 from nightsight.render.fixes import fixes_of
 from nightsight.render.summary import numbers
@@ -149,6 +150,30 @@ def test_a_measured_gain_takes_the_place_of_the_check() -> None:
     text = render_brief(report).decode()
     assert "   proof: proven with compile: −30 %" in text
     assert "check" not in text
+
+
+def test_a_report_as_json_has_its_verdict_and_is_read_without_it(recorded: Recorded) -> None:
+    report = recorded.report("train")
+    document = json.loads(FORMATS["json"].render(Source(report))[""])
+    assert document["verdict"]["text"] == verdict(report, numbers(report)).text
+    first, *_ = document["verdict"]["causes"]
+    # its kernels have most of their time there
+    assert (first["id"], first["place"]) == ("tensor_cores", "iteration # / forward")
+    fixes = fixes_of(report)
+    simulated = {finding.path: fixes and fixes.about(finding) for finding in report.findings if finding.path}
+    assert len(simulated) > 1
+    assert all(fix and fix.path == path for path, fix in simulated.items())
+    named = [finding["path"] for finding in document["findings"]]
+    assert named == [finding.path for finding in report.findings]
+    again = Report.from_json(json.dumps(document))
+    assert again.to_json() == Report.from_json(report.to_json()).to_json()
+    assert render_brief(again) == render_brief(report)
+
+
+def test_infinite_numbers_are_unknown() -> None:
+    report = small_report(findings=(advice("wait", gain_pct=float("inf")),))
+    (cause,) = json.loads(render_brief_json(report))["causes"]
+    assert "gain_pct" not in cause
 
 
 def test_a_brief_is_printed_and_replaces_the_first_screen(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:

@@ -367,6 +367,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         action=why.action or action,
         kernels=kernels,
         code=code_for(rule.name, framework or PYTORCH, about) if has_code else "",
+        path="" if row["path"].startswith("(") else row["path"],
     )
 
 

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from typing import Any, Final
 
 import pandas as pd
@@ -47,6 +48,7 @@ MOST_BYTES: Final = 3_000
 """The size limit of a brief, about 700 tokens."""
 FORMAT: Final = 1
 _MOST_CAUSES: Final = 3
+_DIGITS: Final = 4
 _MOST_KERNELS: Final = 2
 _MOST_PARTS: Final = 3
 _MOST_DOUBTS: Final = 2
@@ -323,10 +325,21 @@ def _document(each: Brief) -> dict[str, Json]:
     return known
 
 
+def verdict_document(report: Report) -> dict[str, Json]:
+    """Return what report.json says of the verdict: the brief, of which nothing is left out."""
+    document = _document(brief(report))
+    of_report = ("format", "title", "facts", "is_cut")
+    rest = {name: value for name, value in document.items() if name not in ("verdict", *of_report)}
+    return {"text": document["verdict"], **rest}
+
+
 def _known(value: Json) -> Json:
+    """Return a value without fields that are unknown, and with rounded numbers."""
     if isinstance(value, dict):
         items = {name: _known(item) for name, item in value.items()}
         return {name: item for name, item in items.items() if item is not None and item != ""}
     if isinstance(value, list | tuple):
         return [_known(item) for item in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.{_DIGITS}g}") if isfinite(value) else None
