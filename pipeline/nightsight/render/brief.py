@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from math import isfinite
 from typing import Any, Final
 
@@ -18,10 +19,19 @@ from nightsight.events.kernel_labels import label_of
 from nightsight.events.peaks import LIMITED_PCT, MEMORIES
 from nightsight.model.report import Finding, Json, Report
 from nightsight.render.fixes import Fixes, fixes_of
+from nightsight.render.page.findings import doubts_of
 from nightsight.render.page.places import Places
-from nightsight.render.summary import Numbers, numbers
-from nightsight.render.terminal import Screen, first_screen
-from nightsight.render.verdict import SENTENCES, NotRecorded, gain_of, limit_of, mean_shares, not_recorded
+from nightsight.render.summary import Numbers, facts, numbers, serving_sentences
+from nightsight.render.verdict import (
+    SENTENCES,
+    NotRecorded,
+    Verdict,
+    gain_of,
+    limit_of,
+    mean_shares,
+    not_recorded,
+    verdict,
+)
 from nightsight.results.categories import (
     ALLOCATION,
     BLOCKING_COPY,
@@ -130,21 +140,22 @@ class Brief:
 
 def brief(report: Report) -> Brief:
     """Return the brief of a report, with everything that may be left out."""
-    run, screen = numbers(report), first_screen(report)
+    run = numbers(report)
+    summary = verdict(report, run)
     fixes, named = fixes_of(report), identified(report)
     chosen = next((view for view in report.windows if view.is_chosen), None)
     places, framework = Places(report), reported_framework(report)
     causes = [_cause(name, finding, fixes, places, framework) for name, finding in named.items()]
     return Brief(
-        excerpt(screen.title, _TITLE),
-        screen.facts,
-        screen.verdict.text,
+        excerpt(report.title, _TITLE),
+        tuple(facts(report, run)),
+        summary.text,
         prose(chosen.sentence, _SENTENCE) if chosen and run.busy_pct_by_device else "",
         fixes.now_ns if fixes else run.step_ns,
         run.profiled_step_ns,
         _bound(report),
-        tuple(prose(text, _SENTENCE) for text in screen.serving[:_MOST_SERVING]),
-        _doubts(screen),
+        tuple(prose(text, _SENTENCE) for text in islice(serving_sentences(report), _MOST_SERVING)),
+        _doubts(report, summary),
         tuple(causes[:_MOST_CAUSES]),
         len(causes[_MOST_CAUSES:]),
         tuple(_not_recorded(report, run)),
@@ -218,9 +229,9 @@ def _bound(report: Report) -> Bound:
     return Bound(by, {str(name): float(share) for name, share in shares.head(_MOST_PARTS).items()}, kernels)
 
 
-def _doubts(screen: Screen) -> tuple[str, ...]:
-    shown = [prose(text, _SENTENCE) for _, text in screen.doubts]
-    more = len(shown[_MOST_DOUBTS:]) + screen.more_doubts
+def _doubts(report: Report, summary: Verdict) -> tuple[str, ...]:
+    shown = [prose(banner.sentence, _SENTENCE) for banner in doubts_of(report.findings, summary.about)]
+    more = len(shown[_MOST_DOUBTS:])
     return (*shown[:_MOST_DOUBTS], *([f"{more} more in the report"] if more else []))
 
 
