@@ -78,7 +78,8 @@ site: $(READY_DEV) ## build the site of docs/ into build/site, and check all of 
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 docs: $(READY_DEV) ## write the generated parts of docs/
-	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py tests/test_planted.py tests/test_worked.py tests/test_ci_parts.py -k current
+	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py tests/test_planted.py tests/test_worked.py tests/test_ci_parts.py \
+		tests/test_render_brief.py -k current
 
 lock: ## pin the packages that CI installs, with hashes; needs uv
 	echo hatchling | uv pip compile pyproject.toml - --extra trend --universal --python-version 3.11 --upgrade \

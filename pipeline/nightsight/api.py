@@ -59,7 +59,7 @@ class Report:
 
     def to_json(self, path: str | Path) -> Path:
         """Write the report as JSON to a file and return its path."""
-        write_file(Path(path), self.source.report.to_json().encode())
+        write_file(Path(path), FORMATS["json"].render(self.source)[""])
         return Path(path)
 
     def _repr_html_(self) -> str:

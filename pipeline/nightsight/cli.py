@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from nightsight.workflows.opening import Reading
     from nightsight.workflows.report import WrittenReport
 
-FORMATS: Final = ("html", "json", "csv", "parquet", "markdown", "svg", "perfetto", "speedscope")
+FORMATS: Final = ("html", "json", "csv", "parquet", "markdown", "brief", "brief.json", "svg", "perfetto", "speedscope")
 _CLOSED: Final = 141
 """The exit status if the reader closes the output: what shells report for SIGPIPE, which Windows lacks."""
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)

@@ -21,7 +21,7 @@ from nightsight.events.kernel_labels import label_of
 from nightsight.model.report import Finding, Result, find
 from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST
 from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF
-from nightsight.results.code import PYTORCH, code_for
+from nightsight.results.code import code_for
 from nightsight.results.entry import Entry
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM, FUSED_KERNELS
 from nightsight.results.gpu_time import CRITICAL_PATH, GPU_TIME, TIME_SPLIT
@@ -39,6 +39,7 @@ from nightsight.results.program import (
 from nightsight.results.ranks import COLLECTIVES
 from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_PCT, Rule
 from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES
+from nightsight.results.switches import PYTORCH
 from nightsight.tables import positions
 from nightsight.units import DIGITS_IN_TEXT, in_text, scale_for
 
@@ -368,6 +369,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         action=why.action or action,
         kernels=kernels,
         code=code_for(rule.name, framework or PYTORCH, about) if has_code else "",
+        path="" if row["path"].startswith("(") else row["path"],
     )
 
 

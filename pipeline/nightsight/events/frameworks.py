@@ -5,7 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from nightsight.model.report import Profile
+from nightsight.model.report import Profile, Report
+from nightsight.results.causes import REPLAY
 from nightsight.system.parallel import memoize
 from nightsight.tables import FUNCTION, MODULE
 
@@ -43,3 +44,10 @@ def framework_of(profile: Profile) -> str:
             return framework
     is_python = len(profile.recorded("python_samples")) or len(profile.recorded("python_functions"))
     return CUDA if len(names) and not is_python else ""
+
+
+def reported_framework(report: Report) -> str:
+    """Return the framework of the program of a report; "" if it is unknown."""
+    rows = report.rows(REPLAY)
+    name = rows["framework"].iloc[0] if len(rows) and "framework" in rows else ""
+    return name if isinstance(name, str) else ""

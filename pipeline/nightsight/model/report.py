@@ -75,7 +75,7 @@ class Finding:
     profiler. None if unknown. `cause`: the title without its amounts; `action`: the fix in a few words; "" if the
     title contains it. `kernels`: the names of the affected kernels, those with the most time first. `proof`: what a fix
     gained when it was measured (nightsight prove), in a few words. `code`: the fix as lines to paste into the program,
-    "" if none are certain.
+    "" if none are certain. `path`: the NVTX range of the cause and those around it, outermost first; "" if it has none.
     """
 
     rule: str
@@ -92,6 +92,7 @@ class Finding:
     kernels: tuple[str, ...] = ()
     proof: str = ""
     code: str = ""
+    path: str = ""
 
     def filled(self, **values: object) -> "Finding":
         """Return this finding with values instead of `{names}` in its title, detail and remedy."""
@@ -420,8 +421,8 @@ class Report:
         result = find(self.results, entry.name)
         return pd.DataFrame() if result is None else result.rows
 
-    def to_json(self) -> str:
-        """Return the report as JSON (docs/report-json.md)."""
+    def to_json(self, verdict: Callable[[], Mapping[str, Json]] | None = None) -> str:
+        """Return the report as JSON (docs/report-json.md). verdict: computes what the file says of it, for readers."""
         separate = ("results", "environment", "windows")
         fields = {name: value for name, value in vars(self).items() if name not in separate}
         fields["findings"] = [asdict(finding) for finding in self.findings]
@@ -434,6 +435,7 @@ class Report:
             **_without_infinite(fields),
             "environment": asdict(self.environment),
             "windows": [_view_to_dict(view) for view in self.windows],
+            **({"verdict": verdict()} if verdict else {}),
             "results": results,
         }
         return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False, default=dict) + "\n"
@@ -446,6 +448,8 @@ class Report:
             document = json.loads(text, parse_constant=_missing, parse_float=_finite, parse_int=_whole)
             if document.pop("format") != REPORT_FORMAT:
                 raise CaptureError("unsupported format version of report.json", MAKE_AGAIN)
+            # it follows from the rest
+            document.pop("verdict", None)
             return _report_from_dict(document)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CaptureError(f"not a nightsight report.json: {error}", MAKE_AGAIN) from error

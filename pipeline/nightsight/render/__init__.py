@@ -47,8 +47,9 @@ class Format:
     """An output format: its file name suffix, and a function that imports what it needs and returns the renderer.
 
     A renderer returns files by name; a single file has the name "". A format with `of_events` needs a profile read with
-    all details of its events. One that `has_windows` shows the other windows of a report, too. prepare: computes what
-    `render` needs of the events, for `Source.prepared`, while the report is made.
+    all details of its events. One that `has_windows` shows the other windows of a report, too. One that `is_printed`
+    goes to standard output by default. prepare: computes what `render` needs of the events, for `Source.prepared`,
+    while the report is made.
     """
 
     suffix: str
@@ -56,6 +57,7 @@ class Format:
     is_folder: bool = False
     of_events: bool = False
     has_windows: bool = False
+    is_printed: bool = False
     prepare: Callable[[Profile], Any] | None = None
 
     def render(self, source: Source) -> dict[str, bytes]:
@@ -115,6 +117,18 @@ def _markdown() -> Renderer:
     return lambda source: {"": render_markdown(source.report).encode()}
 
 
+def _brief() -> Renderer:
+    from nightsight.render.brief import render_brief
+
+    return lambda source: {"": render_brief(source.report)}
+
+
+def _brief_json() -> Renderer:
+    from nightsight.render.brief import render_brief_json
+
+    return lambda source: {"": render_brief_json(source.report)}
+
+
 def _svg() -> Renderer:
     from nightsight.render.page.picture import render_svg
 
@@ -139,6 +153,8 @@ FORMATS: Final[Mapping[str, Format]] = {
     "csv": Format(".csv", _csv, is_folder=True),
     "parquet": Format(".parquet", _parquet, is_folder=True),
     "markdown": Format(".md", _markdown, has_windows=True),
+    "brief": Format(".brief.txt", _brief, is_printed=True),
+    "brief.json": Format(".brief.json", _brief_json, is_printed=True),
     "svg": Format(".svg", _svg),
     "perfetto": Format(".perfetto.json.gz", _perfetto, of_events=True),
     "speedscope": Format(".speedscope.json", _speedscope, of_events=True),

@@ -1,8 +1,10 @@
 """The few numbers that sum up a run, for the key figures and the index of runs."""
 
+import math
 import statistics
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -12,13 +14,16 @@ from nightsight.events.window import MEASURED_RANGE
 from nightsight.intervals import Floats
 from nightsight.model.report import Benchmark, Report
 from nightsight.render.table.view import floats
+from nightsight.results.causes import REPLAY
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import GPU_TIME
 from nightsight.results.launches import LAUNCH_BOUND
 from nightsight.results.operators import CPU_OPS
 from nightsight.results.ranges import NVTX_RANGES
 from nightsight.results.ranks import RANKS
+from nightsight.results.serving import FAILED_REQUESTS, SERVING
 from nightsight.results.steps import STEP_SPLIT, WHOLE_STEP
+from nightsight.texts import printable
 from nightsight.units import format_value
 
 _STEP: Final = f"{MEASURED_RANGE} / step"
@@ -28,6 +33,8 @@ _FASTER: Final = 0.9
 _FAR: Final = 1.25
 # standard deviation over mean
 _UNSTEADY: Final = 0.1
+# of figures of a serving benchmark
+_TIMES: Final = {"med_ns": "median", "p99_ns": "p99", "p95_ns": "p95", "p90_ns": "p90", "avg_ns": "mean"}
 
 
 @dataclass(frozen=True)
@@ -129,6 +136,45 @@ def _shared_gpus(report: Report) -> int | None:
     used = set(floats(report.rows(GPU_TIME)["device"]).tolist())
     again = sum(max(len(used.intersection(group)) - 1, 0) for group in report.shared)
     return len(used) - again if again else None
+
+
+def facts(report: Report, run: Numbers) -> Iterator[str]:
+    """Yield the GPU, the repetitions or the window, and the step time."""
+    if report.environment.gpu:
+        yield printable(report.environment.gpu)
+    step = "" if run.profiled_step_ns is None else f" of {format_value(run.profiled_step_ns, 'step_ns')}"
+    if run.repeated:
+        spread = ", ".join(filter(None, [run.step_span, run.mean_step])) if step else ""
+        yield f"{printable(run.repeated)}{step}{f' ({spread})' if spread else ''}"
+    elif run.window_ns is not None:
+        yield f"window {format_value(run.window_ns, 'window_ns')}"
+    # that of a benchmark, or of the run without the profiler
+    timed_ns = floats(report.rows(REPLAY).get("timed_ns", pd.Series(dtype="float64")))[:1]
+    step_ns = run.step_ns if run.step_ns is not None else next(iter(timed_ns.tolist()), math.nan)
+    if math.isfinite(step_ns):
+        yield f"step without a profiler {format_value(step_ns, 'step_ns')}"
+
+
+def serving_sentences(report: Report) -> Iterator[str]:
+    """Yield a sentence about each benchmark of an inference engine: throughput, then latencies."""
+    rows = report.rows(SERVING)
+    if not {"metric", "measured", "source"} <= set(rows):
+        return
+    for (source, measured), figures in rows.groupby(["source", "measured"], sort=False):
+        parts = [text for row in figures.to_dict("records") if (text := _figure(row))]
+        if parts:
+            yield f"{printable(source)} ({printable(measured)}): {'; '.join(parts)}."
+
+
+def _figure(row: Mapping[Any, Any]) -> str:
+    """Return a figure in words, "" if it does not belong on the first screen."""
+    metric, values = printable(row["metric"]), {name: value for name, value in row.items() if not pd.isna(value)}
+    if metric == FAILED_REQUESTS:
+        return f"{metric}: {format_value(float(values['count']), 'count')}" if values.get("count") else ""
+    if "rate_per_s" in values:
+        return f"{metric} {format_value(float(values['rate_per_s']), 'rate_per_s')}"
+    times = [f"{word} {format_value(float(values[name]), name)}" for name, word in _TIMES.items() if name in values]
+    return f"{metric}: {', '.join(times[:2])}" if times else ""
 
 
 def benchmark_doubts(run: Numbers) -> tuple[str, ...]:

@@ -3,33 +3,29 @@
 Terminals get lines, notebooks get HTML. All texts are printable: names of kernels and files cannot control a terminal.
 """
 
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
-import pandas as pd
 from rich.cells import cell_len
 
 from nightsight.model.report import Report
 from nightsight.render.lines import align, clip, cut, wrap
-from nightsight.render.page.findings import Banner, banners
-from nightsight.render.summary import Numbers, numbers
+from nightsight.render.page.findings import doubts_of
+from nightsight.render.summary import facts, numbers, serving_sentences
 from nightsight.render.table.layouts import labels_of
 from nightsight.render.table.view import floats, operation_names
-from nightsight.render.verdict import SENTENCES, Verdict, cause_of, gain_of, start_up_of, verdict
-from nightsight.results.causes import REPLAY
+from nightsight.render.verdict import Verdict, cause_of, gain_of, start_up_of, verdict
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM, MEMORY_OPERATIONS
 from nightsight.results.ncu import NCU_KERNELS
 from nightsight.results.operators import CPU_OPS
 from nightsight.results.ranks import RANKS
-from nightsight.results.serving import FAILED_REQUESTS, SERVING
 from nightsight.texts import printable
-from nightsight.units import counted, format_cell, format_value, heading, scale_for, split
+from nightsight.units import counted, format_cell, heading, scale_for, split
 
 Tone = Literal["", "strong", "faint", "error", "warning"]
 
@@ -57,7 +53,6 @@ _NOUNS: Final = {
 }
 
 
-_TIMES: Final = {"med_ns": "median", "p99_ns": "p99", "p95_ns": "p95", "p90_ns": "p90", "avg_ns": "mean"}
 _TONES: Final[dict[str, Tone]] = {"error": "error", "warning": "warning"}
 
 
@@ -117,8 +112,7 @@ def first_screen(report: Report) -> Screen:
     """Return the first screen of a report."""
     run = numbers(report)
     summary = verdict(report, run)
-    findings = tuple(finding for finding in report.findings if finding is not summary.about)
-    doubts = [banner for banner in banners(findings) if banner.severity != "info"]
+    doubts = doubts_of(report.findings, summary.about)
     advice = [finding for finding in report.findings if finding.severity == "advice"]
     causes = (
         ScreenCause(
@@ -131,61 +125,16 @@ def first_screen(report: Report) -> Screen:
     )
     return Screen(
         title=printable(report.title),
-        facts=tuple(_facts(report, run)),
-        doubts=tuple((_TONES[banner.severity], _doubt(banner)) for banner in doubts[:_MAX_DOUBTS]),
+        facts=tuple(facts(report, run)),
+        doubts=tuple((_TONES[banner.severity], banner.sentence) for banner in doubts[:_MAX_DOUBTS]),
         more_doubts=len(doubts[_MAX_DOUBTS:]),
         verdict=summary,
         causes=tuple(causes),
         more_causes=len(advice[_MAX_CAUSES:]),
         top=_top_rows(report),
         start_up=start_up_of(report) if len(report.rows(RANKS)) else "",
-        serving=tuple(_serving_lines(report)),
+        serving=tuple(serving_sentences(report)),
     )
-
-
-def _doubt(banner: Banner) -> str:
-    """Return the title of a banner and the first sentence of its detail."""
-    sentence, *_ = SENTENCES.split(banner.detail, maxsplit=1)
-    return f"{banner.word}: {banner.title}{sentence and f'. {sentence}'}"
-
-
-def _facts(report: Report, run: Numbers) -> Iterator[str]:
-    """Yield the GPU, the repetitions or the window, and the step time."""
-    if report.environment.gpu:
-        yield printable(report.environment.gpu)
-    step = "" if run.profiled_step_ns is None else f" of {format_value(run.profiled_step_ns, 'step_ns')}"
-    if run.repeated:
-        spread = ", ".join(filter(None, [run.step_span, run.mean_step])) if step else ""
-        yield f"{printable(run.repeated)}{step}{f' ({spread})' if spread else ''}"
-    elif run.window_ns is not None:
-        yield f"window {format_value(run.window_ns, 'window_ns')}"
-    # that of a benchmark, or of the run without the profiler
-    timed_ns = floats(report.rows(REPLAY).get("timed_ns", pd.Series(dtype="float64")))[:1]
-    step_ns = run.step_ns if run.step_ns is not None else next(iter(timed_ns.tolist()), math.nan)
-    if math.isfinite(step_ns):
-        yield f"step without a profiler {format_value(step_ns, 'step_ns')}"
-
-
-def _serving_lines(report: Report) -> Iterator[str]:
-    """Yield a sentence about each benchmark of an inference engine: throughput, then latencies."""
-    rows = report.rows(SERVING)
-    if not {"metric", "measured", "source"} <= set(rows):
-        return
-    for (source, measured), figures in rows.groupby(["source", "measured"], sort=False):
-        parts = [text for row in figures.to_dict("records") if (text := _figure(row))]
-        if parts:
-            yield f"{printable(source)} ({printable(measured)}): {'; '.join(parts)}."
-
-
-def _figure(row: Mapping[Any, Any]) -> str:
-    """Return a figure in words, "" if it does not belong on the first screen."""
-    metric, values = printable(row["metric"]), {name: value for name, value in row.items() if not pd.isna(value)}
-    if metric == FAILED_REQUESTS:
-        return f"{metric}: {format_value(float(values['count']), 'count')}" if values.get("count") else ""
-    if "rate_per_s" in values:
-        return f"{metric} {format_value(float(values['rate_per_s']), 'rate_per_s')}"
-    times = [f"{word} {format_value(float(values[name]), name)}" for name, word in _TIMES.items() if name in values]
-    return f"{metric}: {', '.join(times[:2])}" if times else ""
 
 
 def _top_rows(report: Report) -> TopRows | None:
@@ -222,8 +171,8 @@ def _top_rows(report: Report) -> TopRows | None:
 def screen_lines(screen: Screen, *, width: int) -> list[ScreenLine]:
     """Return the lines of the screen, each of at most `width` cells, with an empty line before and after."""
     prose = min(width, _PROSE)
-    facts = f": {', '.join(screen.facts)}" if screen.facts else ""
-    head = cut(f"{cut(screen.title, _TITLE)}{facts}", 2 * prose)
+    about = f": {', '.join(screen.facts)}" if screen.facts else ""
+    head = cut(f"{cut(screen.title, _TITLE)}{about}", 2 * prose)
     lines = [ScreenLine(""), *(ScreenLine(line, "faint") for line in wrap(head, prose))]
     for tone, text in screen.doubts:
         lines += [ScreenLine(line, tone) for line in wrap(text, prose)]
@@ -293,8 +242,8 @@ def screen_html(screen: Screen) -> str:
 
 
 def _html(screen: Screen) -> Iterator[str]:
-    facts = f" <small>{escape(', '.join(screen.facts))}</small>" if screen.facts else ""
-    yield f"<h3>{escape(screen.title)}{facts}</h3>"
+    about = f" <small>{escape(', '.join(screen.facts))}</small>" if screen.facts else ""
+    yield f"<h3>{escape(screen.title)}{about}</h3>"
     yield from (f"<p>{_html_code(text)}</p>" for _, text in screen.doubts)
     yield f"<p><b>{_html_code(screen.verdict.text)}</b></p>"
     yield from (f"<p>{_html_code(text)}</p>" for text in screen.serving)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nightsight.events.frameworks import CUDA
+from nightsight.events.frameworks import CUDA, reported_framework
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.peaks import LIMITED_PCT
 from nightsight.events.window import GPU_WORK, LONG_REST, START_UP
@@ -289,7 +289,8 @@ def _without_advice(report: Report, split: Frame) -> tuple[str, str]:
     if not len(report.rows(REPLAY)) or RULES[0].name in report.unchecked:
         reason = next(iter(report.unchecked.values()), "")
         return wait, f"Causes could not be checked: {printable(reason).rstrip('.')}." if reason else ""
-    gains, hint = report.rows(WHAT_IF), _not_recorded(report, split)
+    gains, lacking = report.rows(WHAT_IF), not_recorded(report, split)
+    hint = f" {lacking.what} {lacking.how}" if lacking else ""
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
         return wait, f"None of {len(RULES)} known causes applies.{hint}"
     largest: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
@@ -302,18 +303,25 @@ def _without_advice(report: Report, split: Frame) -> tuple[str, str]:
     )
 
 
-def _not_recorded(report: Report, split: Frame) -> str:
-    """Return what to record to know more about what takes most of the time, with a space before; "" if nothing."""
+class NotRecorded(NamedTuple):
+    """What a report lacks, as a sentence, and how to record it, as another."""
+
+    what: str
+    how: str
+
+
+def not_recorded(report: Report, split: Frame) -> NotRecorded | None:
+    """Return what to record to know more about what takes most of the time; None if nothing is missing."""
     busy, wait = busy_by_device(split), largest_wait(split)
     if busy and sum(busy) / len(busy) >= _BUSY_PCT:
-        has_limits = len(report.rows(NCU_LIMITS)) > 0
-        return "" if has_limits else " Kernel efficiency was not measured. Profile with ncu to check it."
+        if len(report.rows(NCU_LIMITS)):
+            return None
+        return NotRecorded("Kernel efficiency was not measured.", "Profile with ncu to check it.")
     if wait is None or wait[0] != HOST or wait[1] < _LEAST_PCT or len(report.rows(IDLE_STACKS)):
-        return ""
-    replays = report.rows(REPLAY)
-    if "framework" in replays and (replays["framework"] == CUDA).any():
-        return " Which code runs then was not recorded. Mark the parts of the program with NVTX ranges to see it."
-    return " Which code runs then was not recorded. Profile with `--names python` to see it."
+        return None
+    marking = reported_framework(report) == CUDA
+    how = "Mark the parts of the program with NVTX ranges" if marking else "Profile with `--names python`"
+    return NotRecorded("Which code runs then was not recorded.", f"{how} to see it.")
 
 
 def _largest_replay(limits: Frame) -> str:

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from textwrap import dedent
 from typing import Final
 
-from nightsight.results.switches import JIT, SWITCH
+from nightsight.results.switches import JIT, PYTORCH, SWITCH
 
-PYTORCH: Final = "PyTorch"
-"""The framework of the texts of rules that do not depend on it."""
 PYTHON: Final = "python"
 CPP: Final = "cpp"
 SHELL: Final = "sh"

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+PYTORCH: Final = "PyTorch"
+"""The framework of most switches, and of the texts of rules that do not depend on it."""
 NONE: Final = "none"
 ROUNDING: Final = "rounding"
 PRECISION: Final = "precision"
@@ -64,6 +66,10 @@ class Switch:
     def key(self) -> str:
         """The name of the switch inside the program."""
         return self.file or self.name
+
+    def is_for(self, framework: str) -> bool:
+        """Whether it can change programs of a framework; "": that is unknown."""
+        return self.framework in ("", framework) if self.environment else framework in ("", PYTORCH)
 
     def fixes(self, rule: str, title: str) -> bool:
         """Whether it is the fix of a finding, with the gain that the finding predicts."""
@@ -411,6 +417,12 @@ def jitted(word: str) -> Switch | None:
         return None
     code = f"@jax.jit\ndef {function}(...):  # in {module}"
     return replace(JIT, name=word, done=f"{path}, compiled with jax.jit", code=code, function=path)
+
+
+def switches_for(rule: str, title: str, framework: str) -> tuple[Switch, ...]:
+    """Return the switches for a finding in a program of a framework, those that fix its cause first."""
+    helpful = (switch for switch in SWITCHES if switch.is_for(framework) and switch.may_help(rule, title))
+    return tuple(sorted(helpful, key=lambda switch: not switch.fixes(rule, title)))
 
 
 _JIT: Final = "jit="

@@ -344,7 +344,7 @@ def _run_files(source: Source, turn: Turn, *, failed: bool) -> dict[str, bytes]:
     facts = {"environment": asdict(report.environment), "parameters": dict(report.parameters)}
     document = {**of_run, **asdict(turn), **facts, "stages_s": report.stages_s}
     return {
-        "report.json": report.to_json().encode(),
+        "report.json": FORMATS["json"].render(source)[""],
         "report.html": FORMATS["html"].render(source)[""],
         "run.json": (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode(),
     }

@@ -25,7 +25,7 @@ from nightsight.collect.timing import RunLimit
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
 from nightsight.errors import Interrupted, NotMeasured
-from nightsight.events.frameworks import PYTORCH
+from nightsight.events.frameworks import reported_framework
 from nightsight.events.loops import LOOP, timed_loop, timed_step
 from nightsight.model.prove import (
     DIFFERENT,
@@ -354,16 +354,14 @@ def _chosen(plan: ProofPlan) -> list[tuple[Switch, Finding | None]]:
     Switches for the largest causes come first, because the budget may not allow all.
     """
     advice = [finding for finding in _advice(plan.report) if not plan.causes or finding.rule in plan.causes]
-    rows = plan.report.rows(REPLAY) if plan.report else pd.DataFrame()
-    framework = str(rows["framework"].iloc[0]) if len(rows) and "framework" in rows else ""
+    framework = reported_framework(plan.report) if plan.report else ""
     chosen: list[tuple[float, bool, Switch, Finding | None]] = []
     for switch in (*SWITCHES, *(each for each in plan.switches if each not in SWITCHES)):
         fixed = next((each for each in advice if switch.fixes(each.rule, each.title)), None)
         tried = (each for each in advice if each.rule not in switch.also and switch.may_help(each.rule, each.title))
         cause = fixed or next(tried, None)
         finding = cause and replace(cause, gain_pct=_promised_gain(switch, fixed, advice))
-        is_for_it = switch.framework in ("", framework) if switch.environment else framework in ("", PYTORCH)
-        if switch in plan.switches or (is_for_it and (plan.is_all or (finding and not plan.switches))):
+        if switch in plan.switches or (switch.is_for(framework) and (plan.is_all or (finding and not plan.switches))):
             chosen.append((-((cause and cause.gain_pct) or 0.0), not fixed, switch, finding))
     return [(switch, finding) for *_, switch, finding in sorted(chosen, key=lambda each: each[:2])]
 

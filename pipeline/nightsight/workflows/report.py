@@ -116,6 +116,8 @@ def _with_assets(page: bytes, folder: Path, target: Path, inputs: Sequence[Path]
 def _targets(titles: Sequence[str], output: Output, form: Format) -> list[Path]:
     """Return the path of each report."""
     path = output.path
+    if len(titles) == 1 and path is None and form.is_printed:
+        return [Path("-")]
     if len(titles) == 1 and path and (form.is_folder or not (output.is_folder or path.is_dir())):
         return [path]
     if str(path) == "-":

@@ -7,11 +7,12 @@ import pandas as pd
 import pyarrow as pa
 
 from nightsight.model.report import Report
+from nightsight.render.brief import verdict_document
 
 
 def render_json(report: Report) -> dict[str, bytes]:
-    """Return the whole report as one JSON file."""
-    return {"": _utf8(report.to_json())}
+    """Return the whole report as one JSON file, with its verdict."""
+    return {"": _utf8(report.to_json(lambda: verdict_document(report)))}
 
 
 def render_csv(report: Report) -> dict[str, bytes]:

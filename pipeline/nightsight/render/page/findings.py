@@ -8,7 +8,7 @@ from typing import Final
 from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import SEVERITIES, Finding
 from nightsight.render.page.places import Places
-from nightsight.render.verdict import cause_of, gain_of
+from nightsight.render.verdict import SENTENCES, cause_of, gain_of
 from nightsight.results.causes import SIMULATED
 from nightsight.texts import log_line, printable, prose
 from nightsight.units import format_value
@@ -29,6 +29,12 @@ class Banner:
     detail: str
     remedy: str
     evidence: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The title, and the first sentence of the detail."""
+        first, *_ = SENTENCES.split(self.detail, maxsplit=1)
+        return f"{self.word}: {self.title}{first and f'. {first}'}"
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,12 @@ def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
         for finding in ordered
         if finding.severity in _WORDS
     )
+
+
+def doubts_of(findings: tuple[Finding, ...], about: Finding | None) -> tuple[Banner, ...]:
+    """Return the reasons to distrust a report, the worst first; `about`: the one that its verdict already covers."""
+    others = tuple(finding for finding in findings if finding is not about)
+    return tuple(banner for banner in banners(others) if banner.severity != "info")
 
 
 def advice(

@@ -28,8 +28,9 @@ class Places:
 
     def path(self, finding: Finding) -> str:
         """Return the range of a finding and those around it, outermost first; "" if it has none."""
+        # older reports have the path only in their fixes
         fix = self._fixes.about(finding) if self._fixes else None
-        path = fix.path if fix else ""
+        path = finding.path or (fix.path if fix else "")
         if not path and finding.kernels:
             path = self._most_of(finding.kernels[0])
         return "" if path.startswith("(") else path
