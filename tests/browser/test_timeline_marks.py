@@ -105,7 +105,12 @@ def test_a_selected_mark_has_a_time_and_no_duration(opened: Open) -> None:
         terms = page.locator(".timeline-event dt").all_inner_texts()
         assert terms == ["Start", "Row", "Details", "In the range"]
         assert (value(page, "Start"), value(page, "Row")) == ("10.000000 ms", "Process 5, Thread 7, NVTX marks")
-        assert page.locator(".timeline-event button").all_inner_texts() == ["step", "Zoom to it", "Close"]
+        assert page.locator(".timeline-event button").all_inner_texts() == [
+            "step",
+            "Zoom to it",
+            "Measure from here",
+            "Close",
+        ]
         starts = []
         for key in "][[":
             page.locator(".timeline-box canvas").press(key)

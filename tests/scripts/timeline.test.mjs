@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { timelineAddress, timelineView } from "../../templates/scripts/timeline/address.js";
 import { readColumns } from "../../templates/scripts/timeline/columns.js";
 import { EventLayer, EventMatches } from "../../templates/scripts/timeline/data.js";
 import { TimelineFinder } from "../../templates/scripts/timeline/find.js";
 import { TimeView } from "../../templates/scripts/timeline/lanes.js";
+import { measurement, rowActivity } from "../../templates/scripts/timeline/measure.js";
 import { spanStatistics } from "../../templates/scripts/timeline/statistics.js";
 
 // Numbers of one byte each.
@@ -94,4 +96,27 @@ test("a view stays inside of the capture", () => {
   assert.ok(view.to <= view.highest);
   view.zoom(1e-9, 5_000);
   assert.equal(view.width, 50);
+});
+
+test("an address has the view, and what is no view of this form has none", () => {
+  const view = { view: [100, 900], span: [200, 300], event: [4, 250], anchor: [2, 110], query: null, alignment: { step: 3, rank: 1 } };
+  const hash = timelineAddress(view, 100);
+  assert.equal(hash, "#timeline=0,800&span=100,200&event=4,150&anchor=2,10&step=3,1");
+  assert.deepEqual(timelineView(hash, 100), view);
+  for (const wrong of ["", "#timeline", "#timeline=", "#timeline=1,2,3", "#timeline=9e99,1", "#gaps"]) assert.equal(timelineView(wrong, 0), null);
+  const unknown = timelineView("#timeline=1,2&event=x&more=1&&span=5", 0);
+  assert.deepEqual([unknown.view, unknown.event, unknown.span], [[1, 2], null, null]);
+});
+
+test("two events are measured by their edges", () => {
+  const events = layer();
+  const data = { shortName: (_, event) => `event ${event}` };
+  const [first, second, call] = [0, 1, 2].map((event) => ({ layer: events, event }));
+  const touching = measurement(data, second, first);
+  assert.deepEqual([touching.gap, touching.overlap, touching.starts, touching.ends, touching.whole], [null, 0, 10, 20, 30]);
+  assert.deepEqual(measurement(data, first, call).gap, [95, 100]);
+  const within = measurement(data, { layer: events, event: 3 }, first);
+  assert.deepEqual([within.overlap, within.ends, within.drawn], [5, 5, [100, 100]]);
+  const rows = [{ group: 0 }, { group: 0 }];
+  assert.deepEqual(rowActivity({ rows, layerFor: () => events }, 1, [92, 120]), { busy: 8, idle: 20, events: 2, remark: "" });
 });

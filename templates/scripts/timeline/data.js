@@ -337,6 +337,15 @@ export class TimelineData {
     return this.ranks?.list[this.ranks.of[group]] ?? null;
   }
 
+  /**
+   * The name of a row, with that of its group.
+   * @param {number} row
+   */
+  rowName(row) {
+    const { group, label } = this.rows[row];
+    return `${this.groupName(group)}, ${label}`;
+  }
+
   /** @param {number} time */
   instant(time) {
     return instantText(time - this.origin);

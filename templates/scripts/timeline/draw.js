@@ -4,12 +4,13 @@ import { firstAbove } from "../searching.js";
 import { EVENT_HEIGHT, TimelineCanvas } from "./canvas.js";
 import { EventPainter } from "./events.js";
 import { SplitPainter, splitPaints } from "./split.js";
-import { EVENT_COLORS, amountText, timeTicks } from "./text.js";
+import { EVENT_COLORS, amountText, durationText, timeTicks } from "./text.js";
 
 /**
  * @import { EventLayer, EventMatches, TimelineData } from "./data.js"
  * @import { TimeView, TimelineLanes } from "./lanes.js"
  * @import { Alignment } from "./ranks.js"
+ * @import { Measurement } from "./measure.js"
  * @import { Curve, Hit, Lane, Selected, Span, Tick } from "./types.js"
  */
 
@@ -22,7 +23,7 @@ export const SPLIT_LABEL = "Where the time went";
 
 /**
  * The state to draw; `matchesOf`: the search matches of a layer.
- * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, collapsed: Set<number>, unfolded: Set<number>, spread: Set<number>, shifts: Float64Array, alignment: Alignment | null, chosen: Lane | null, selected: Selected | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
+ * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, collapsed: Set<number>, unfolded: Set<number>, spread: Set<number>, shifts: Float64Array, alignment: Alignment | null, chosen: Lane | null, selected: Selected | null, measured: Measurement | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
  * @typedef {{ text: string, paint: string, span: Span, isAlways?: boolean }} Strip
  */
 
@@ -233,6 +234,59 @@ export class TimelinePainter extends TimelineCanvas {
       this.#drawArrow(selected.layer, isCall ? selected.event : event, isCall ? event : selected.event);
     }
     this.#outlineEvent(selected.layer, selected.event, this.paints.text, 2);
+    if (this.scene.measured) this.#drawMeasure(this.scene.measured);
+  }
+
+  /**
+   * Draws a distance as in a technical drawing: a line at each edge, a line with arrows between them, and the length.
+   * @param {Measurement} measured
+   */
+  #drawMeasure({ first, second, drawn }) {
+    const { context } = this;
+    const lanes = [first.row, second.row].map((row) => this.scene.lanes.forRow(row));
+    if (!lanes[0] || !lanes[1]) return;
+    const [from, to] = lanes.map((lane) => lane && this.#topOf(lane));
+    const [left, right] = drawn.map((time) => this.x(time) + 0.5);
+    const middle = this.snap((Number(from) + Number(to) + lanes[1].height) / 2) + 0.5;
+    const [top, bottom] = [Math.min(Number(from), Number(to)) - 1, Math.max(Number(from) + lanes[0].height, Number(to) + lanes[1].height) + 1];
+    context.strokeStyle = context.fillStyle = this.paints.link;
+    context.lineWidth = 1.5;
+    context.beginPath();
+    for (const x of [left, right]) {
+      context.moveTo(x, top);
+      context.lineTo(x, bottom);
+    }
+    context.moveTo(left, middle);
+    context.lineTo(right, middle);
+    context.stroke();
+    this.font(11, 600);
+    const text = durationText(drawn[1] - drawn[0]);
+    const width = context.measureText(text).width + 12;
+    const isInside = right - left > width + 16;
+    if (right - left > 12) {
+      this.#drawTip(left, middle, 6);
+      this.#drawTip(right, middle, -6);
+    }
+    const inView = (Math.max(left, this.gutter) + Math.min(right, this.width) - width) / 2;
+    const beside = right + 6 + width < this.width ? right + 6 : left - 6 - width;
+    const x = isInside ? inView : beside;
+    this.fill(this.paints.link, x, middle - 8, width, 16);
+    context.fillStyle = this.paints.page;
+    context.fillText(text, x + 6, middle + 0.5);
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} length
+   */
+  #drawTip(x, y, length) {
+    const { context } = this;
+    context.beginPath();
+    context.moveTo(x, y);
+    context.lineTo(x + length, y - 3.5);
+    context.lineTo(x + length, y + 3.5);
+    context.fill();
   }
 
   /**

@@ -4,6 +4,7 @@ import { nameElement, newElement, part, toolButton } from "../dom.js";
 import { formatCount } from "../numbers.js";
 import { LinkedTables } from "../tables/linked.js";
 import { timelineTable } from "./elements.js";
+import { measureParts } from "./measure.js";
 import { splitParts, windowParts } from "./spans.js";
 import { KIND_WORDS, NO_STATISTICS, eventsWithin, layerRemark, spanRemark } from "./statistics.js";
 import { countText, durationText, shareText } from "./text.js";
@@ -29,6 +30,7 @@ export class TimelinePanel {
     this.timeline = timeline;
     this.data = timeline.data;
     this.event = part(section, ".timeline-event", HTMLElement);
+    this.measure = part(section, ".timeline-measure", HTMLElement);
     this.span = part(section, ".timeline-span", HTMLElement);
     this.list = part(section, ".timeline-list", HTMLElement);
   }
@@ -47,6 +49,10 @@ export class TimelinePanel {
   /** @param {Selected | null} selected */
   showEvent(selected) {
     this.#fill(this.event, selected ? this.#eventParts(selected) : []);
+  }
+
+  showMeasure() {
+    this.#fill(this.measure, measureParts(this.timeline));
   }
 
   /** @param {Selected} selected */
@@ -70,6 +76,7 @@ export class TimelinePanel {
       { className: "timeline-actions" },
       toolButton("Zoom to it", () => timeline.zoomTo(layer, event)),
       ...(data.isMark(layer, event) ? [] : [statistics]),
+      toolButton("Measure from here", () => timeline.measureFrom(selected)),
       toolButton("Close", () => timeline.select(null)),
     );
     return [title, newElement("dl", {}, ...items), tools];
@@ -105,8 +112,7 @@ export class TimelinePanel {
 
   /** @param {number} row */
   #rowName(row) {
-    const { group, label } = this.data.rows[row];
-    return nameElement(`${this.data.groupName(group)}, ${label}`);
+    return nameElement(this.data.rowName(row));
   }
 
   /**

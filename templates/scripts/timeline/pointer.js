@@ -12,11 +12,13 @@ import { amountText, countText, durationText, shareText } from "./text.js";
 
 const CLICK_DISTANCE = 4; // px
 const HIT_DISTANCE = 4;
+const SNAP_DISTANCE = 6; // from the end of a selected span to the edge of an event
 const HINT_MS = 2500; // as long as the style takes to fade it
 
 /**
  * The state at the start of a drag.
- * @typedef {{ place: Point, isSpan: boolean, from: number, to: number, scrollTop: number, anchor: number, isMoved: boolean }} Drag
+ * `isAtEdge`: whether each end of a span is the edge of an event.
+ * @typedef {{ place: Point, isSpan: boolean, from: number, to: number, scrollTop: number, isAtEdge: boolean[], isMoved: boolean }} Drag
  */
 
 export class TimelinePointer {
@@ -97,7 +99,7 @@ export class TimelinePointer {
     const { painter, view, box } = this.timeline;
     const isSpan = event.shiftKey || this.isSelecting || place.y < painter.axis;
     const { from, to } = view;
-    this.drag = { place, isSpan, from, to, scrollTop: box.scrollTop, anchor: painter.timeAt(place.x), isMoved: false };
+    this.drag = { place, isSpan, from, to, scrollTop: box.scrollTop, isAtEdge: [false, false], isMoved: false };
   }
 
   /** @param {PointerEvent} event */
@@ -138,8 +140,10 @@ export class TimelinePointer {
     drag.isMoved ||= Math.hypot(x, y) > CLICK_DISTANCE;
     if (!drag.isMoved) return;
     if (drag.isSpan) {
-      const time = timeline.painter.timeAt(place.x);
-      timeline.markSpan(Math.min(drag.anchor, time), Math.max(drag.anchor, time));
+      const ends = [drag.place, place].map((point) => this.#edgeAt(point));
+      if (ends[0].time > ends[1].time) ends.reverse();
+      drag.isAtEdge = [ends[0].isEdge, ends[1].isEdge];
+      timeline.markSpan(ends[0].time, ends[1].time);
       return;
     }
     this.canvas.classList.add("is-dragged");
@@ -154,8 +158,8 @@ export class TimelinePointer {
     const { drag, timeline } = this;
     this.#release(event);
     if (!drag || this.pointers.size) return;
-    if (drag.isMoved && drag.isSpan && timeline.span) timeline.chooseShown(...timeline.span);
-    else if (!drag.isMoved) this.#click(drag.place);
+    if (drag.isMoved && drag.isSpan && timeline.span) timeline.chooseShown(timeline.span, drag.isAtEdge);
+    else if (!drag.isMoved) this.#click(drag.place, event.shiftKey);
   }
 
   /** @param {PointerEvent} event */
@@ -172,12 +176,19 @@ export class TimelinePointer {
     this.canvas.classList.remove("is-dragged");
   }
 
-  /** @param {Point} place */
-  #click(place) {
+  /**
+   * @param {Point} place
+   * @param {boolean} isSecond
+   */
+  #click(place, isSecond) {
     const { timeline } = this;
     const lane = timeline.laneAt(place.y);
     if (lane) timeline.choose(lane);
-    if (place.x >= timeline.painter.gutter && lane?.kind === "row") timeline.select(this.#eventAt(place, lane));
+    if (place.x >= timeline.painter.gutter && lane?.kind === "row") {
+      const hit = this.#eventAt(place, lane);
+      if (isSecond) timeline.measureTo(hit);
+      else timeline.pick(hit);
+    }
     if (lane?.kind === "group") timeline.toggle(lane.index);
     if (lane?.kind === "empty") timeline.fold(lane.index);
     if (lane?.kind === "fold") timeline.spreadOut(lane.index);
@@ -193,6 +204,21 @@ export class TimelinePointer {
     const layer = data.layerFor(from, to);
     const event = layer.eventAt(lane.index, painter.timeAt(x) - painter.shiftOf(lane.group), HIT_DISTANCE / painter.scale);
     return event < 0 ? null : { layer, event };
+  }
+
+  /**
+   * The time at a place: that of the edge of an event if one is near, in the row there.
+   * @param {Point} point
+   */
+  #edgeAt(point) {
+    const { painter } = this.timeline;
+    const time = painter.timeAt(point.x);
+    const lane = this.timeline.laneAt(point.y);
+    const hit = lane?.kind === "row" ? this.#eventAt(point, lane) : null;
+    const edges = hit ? [hit.layer.start[hit.event], hit.layer.end[hit.event]] : [];
+    const near = edges.filter((edge) => Math.abs(edge - time) * painter.scale <= SNAP_DISTANCE);
+    near.sort((a, b) => Math.abs(a - time) - Math.abs(b - time));
+    return near.length ? { time: near[0], isEdge: true } : { time, isEdge: false };
   }
 
   /** @param {MouseEvent} event */
@@ -252,8 +278,7 @@ export class TimelinePointer {
       return at < 0 ? [label] : [label, amountText(value[at], unit)];
     }
     if (lane || hovered?.kind !== "row") return [];
-    const { label, group } = data.rows[hovered.index];
-    return [`${data.groupName(group)}, ${label}`];
+    return [data.rowName(hovered.index)];
   }
 
   /**

@@ -1,9 +1,11 @@
 // The timeline: its state, the actions that change it, and the frames that draw it.
 
 import { newElement, part, shadeLowerEdge } from "../dom.js";
+import { KeyHelp } from "./keys.js";
 import { SPLIT_LABEL, TimelinePainter, foldText, headingText } from "./draw.js";
 import { FullScreen } from "./full.js";
 import { TimeView, TimelineLanes } from "./lanes.js";
+import { measurement } from "./measure.js";
 import { TimelineMinimap } from "./minimap.js";
 import { TimelinePanel } from "./panel.js";
 import { TimelinePointer } from "./pointer.js";
@@ -35,6 +37,8 @@ export class Timeline {
   /** @type {Selected | null} */
   selected;
   /** @type {Hit | null} */
+  anchor;
+  /** @type {Hit | null} */
   hovered;
   /** @type {TimelineHistory | null} */
   history;
@@ -65,11 +69,14 @@ export class Timeline {
     if (data.ranks?.list.some((_, place) => data.ranks?.like(place).length)) this.#collapseProcesses();
     this.chosen = null; // lane
     this.selected = null; // { layer, event, partners }
+    this.anchor = null; // the event that a measurement begins at; it ends at the selected one
+    this.isSpanLatest = false; // whether the span was selected after the event
     this.hovered = null; // { layer, event }
     this.span = null; // [from, to]
     this.painter = new TimelinePainter(this.canvas, data);
     this.map = new TimelineMinimap(this);
     this.full = new FullScreen(this);
+    this.help = new KeyHelp(section, Boolean(data.ranks));
     this.search = new TimelineSearch(this);
     this.panel = new TimelinePanel(section, this);
     this.pointer = new TimelinePointer(this);
@@ -179,7 +186,10 @@ export class Timeline {
     this.alignment = alignment;
     this.shifts = alignment && ranks ? ranks.shifts(alignment) : new Float64Array(this.data.groups.length);
     part(this.section, '[data-do="align"]', HTMLButtonElement).setAttribute("aria-pressed", String(Boolean(alignment)));
-    if (alignment) this.clearSpan(); // a span is one of a single clock
+    if (alignment) {
+      this.clearSpan(); // a span is one of a single clock, and so is a distance
+      this.measureFrom(null);
+    }
     if (isChanged) {
       this.panel.showAlignment(alignment);
       this.panel.showEvent(this.selected);
@@ -326,9 +336,71 @@ export class Timeline {
   /** @param {Hit | null} hit */
   select(hit) {
     this.selected = hit && { ...hit, partners: this.#partners(hit), together: hit.layer.together(hit.event) };
+    if (!hit) this.anchor = null;
+    this.isSpanLatest = false;
     this.panel.showEvent(this.selected);
+    this.panel.showMeasure();
     if (hit) this.#chooseRow(hit.layer.rowOf(hit.event));
     this.draw();
+  }
+
+  /** @param {Hit | null} hit */
+  measureFrom(hit) {
+    if (hit && this.alignment) this.align(null);
+    this.anchor = this.selected && hit;
+    this.panel.showMeasure();
+    this.draw();
+  }
+
+  /**
+   * Measures from the event that a measurement began at, else from the selected one.
+   * @param {Hit | null} hit
+   */
+  measureTo(hit) {
+    if (!hit) return;
+    const begin = this.anchor ?? this.selected ?? hit;
+    this.select(hit);
+    this.measureFrom(begin);
+  }
+
+  /** Both events of the measurement; null while there are not two. */
+  get measured() {
+    const { anchor, selected, data } = this;
+    if (!anchor || !selected || (anchor.layer === selected.layer && anchor.event === selected.event)) return null;
+    return measurement(data, anchor, selected);
+  }
+
+  /**
+   * Selects the event at a place, or none. The second one completes a measurement, a third one ends it.
+   * @param {Hit | null} hit
+   */
+  pick(hit) {
+    if (this.measured) this.anchor = null;
+    this.select(hit);
+  }
+
+  /** The time of what was selected last: both events of a measurement, a span or an event; null for nothing. */
+  get focus() {
+    const { measured, selected, span } = this;
+    if (span && (this.isSpanLatest || !selected)) return span;
+    if (measured) return /** @type {Span} */ ([measured.first.start, measured.first.start + measured.whole]);
+    return null;
+  }
+
+  // Zooms to what was selected last.
+  zoomToSelection() {
+    const { focus, selected } = this;
+    if (focus) this.show(...focus);
+    else if (selected) this.zoomTo(selected.layer, selected.event);
+  }
+
+  // Selects the time of what was selected last as a span; without a selection, what is in view.
+  markSelection() {
+    const { measured, selected, view } = this;
+    const isOfEvent = selected && !this.isSpanLatest && !this.data.isMark(selected.layer, selected.event);
+    if (measured && !this.isSpanLatest && measured.drawn[1] > measured.drawn[0]) this.chooseSpan(...measured.drawn);
+    else if (isOfEvent) this.chooseSpan(selected.layer.start[selected.event], selected.layer.end[selected.event]);
+    else this.chooseShown([view.from, view.to]);
   }
 
   /**
@@ -429,15 +501,15 @@ export class Timeline {
   }
 
   /**
-   * Selects a span that was chosen by hand: no more exactly than the screen shows it.
-   * @param {number} from
-   * @param {number} to
+   * Selects a span that was chosen by hand: no more exactly than the screen shows it, but for the edges of events.
+   * @param {Span} span
+   * @param {boolean[]} [isAtEdge]
    */
-  chooseShown(from, to) {
+  chooseShown(span, isAtEdge = [false, false]) {
     const { grain } = this.painter;
     const { origin } = this.data;
-    const rounded = (/** @type {number} */ time) => Math.round((time - origin) / grain) * grain + origin;
-    this.chooseSpan(rounded(from), rounded(to), grain);
+    const [from, to] = span.map((time, at) => (isAtEdge[at] ? time : Math.round((time - origin) / grain) * grain + origin));
+    this.chooseSpan(from, to, isAtEdge.includes(true) ? 1 : grain);
   }
 
   /**
@@ -455,6 +527,7 @@ export class Timeline {
     const statistics = spanStatistics(this.data, ...requested);
     const isShort = requested[1] - start < (statistics.step ?? 0);
     this.span = isShort ? requested : [statistics.from, statistics.to];
+    this.isSpanLatest = true;
     this.panel.showSpan(statistics, this.span, grain);
     this.draw();
   }

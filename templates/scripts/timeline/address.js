@@ -1,0 +1,53 @@
+// The view of the timeline as the fragment of an address: `#timeline=from,to`, then fields in any order. Times are whole
+// ns since the start of the window, like those in tables and on the axis.
+
+/** @import { TimelineView } from "./types.js" */
+
+/**
+ * @param {TimelineView} view
+ * @param {number} origin
+ */
+export function timelineAddress({ view, span, event, anchor, alignment }, origin) {
+  const times = (/** @type {number[]} */ ...all) => all.map((time) => Math.round(time - origin)).join(",");
+  const parts = [times(...view)];
+  if (span) parts.push(`span=${times(...span)}`);
+  if (event) parts.push(`event=${event[0]},${times(event[1])}`);
+  if (anchor) parts.push(`anchor=${anchor[0]},${times(anchor[1])}`);
+  if (alignment) parts.push(`step=${alignment.step},${alignment.rank}`);
+  return `#timeline=${parts.join("&")}`;
+}
+
+/**
+ * The view of an address; null for links to sections, and for what is not the address of a view.
+ * @param {string} hash
+ * @param {number} origin
+ * @returns {TimelineView | null}
+ */
+export function timelineView(hash, origin) {
+  if (!hash.startsWith("#timeline=")) return null;
+  const [first, ...rest] = hash.slice("#timeline=".length).split("&");
+  const view = pair(first);
+  const fields = rest.map((part) => [part.slice(0, part.indexOf("=")), part.slice(part.indexOf("=") + 1)]);
+  const values = (/** @type {string} */ name) => fields.filter(([field]) => field === name).map(([, value]) => value);
+  const pairOf = (/** @type {string} */ name) => pair(values(name)[0] ?? "");
+  if (!view) return null;
+  const [span, event, anchor, step] = ["span", "event", "anchor", "step"].map(pairOf);
+  return {
+    view: [view[0] + origin, view[1] + origin],
+    span: span && [span[0] + origin, span[1] + origin],
+    event: event && [event[0], event[1] + origin],
+    anchor: anchor && [anchor[0], anchor[1] + origin],
+    query: null,
+    alignment: step && { step: step[0], rank: step[1] },
+  };
+}
+
+/**
+ * Two whole numbers; null for any other text.
+ * @param {string} text
+ * @returns {[number, number] | null}
+ */
+function pair(text) {
+  const numbers = /^(-?\d{1,19}),(-?\d{1,19})$/.exec(text);
+  return numbers && [Number(numbers[1]), Number(numbers[2])];
+}
