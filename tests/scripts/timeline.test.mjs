@@ -99,13 +99,15 @@ test("a view stays inside of the capture", () => {
 });
 
 test("an address has the view, and what is no view of this form has none", () => {
-  const view = { view: [100, 900], span: [200, 300], event: [4, 250], anchor: [2, 110], query: null, alignment: { step: 3, rank: 1 } };
+  const view = { view: [100, 900], span: [200, 300], event: [4, 250], anchor: [2, 110], query: null, alignment: { step: 3, rank: 1 }, filter: "/a&b=(é)/", pinned: ["r3", "c0"] };
   const hash = timelineAddress(view, 100);
-  assert.equal(hash, "#timeline=0,800&span=100,200&event=4,150&anchor=2,10&step=3,1");
+  assert.equal(hash, "#timeline=0,800&span=100,200&event=4,150&anchor=2,10&step=3,1&pin=r3,c0&rows=%2Fa%26b%3D%28%C3%A9%29%2F");
   assert.deepEqual(timelineView(hash, 100), view);
   for (const wrong of ["", "#timeline", "#timeline=", "#timeline=1,2,3", "#timeline=9e99,1", "#gaps"]) assert.equal(timelineView(wrong, 0), null);
   const unknown = timelineView("#timeline=1,2&event=x&more=1&&span=5", 0);
-  assert.deepEqual([unknown.view, unknown.event, unknown.span], [[1, 2], null, null]);
+  assert.deepEqual([unknown.view, unknown.event, unknown.span, unknown.filter, unknown.pinned], [[1, 2], null, null, "", []]);
+  const cut = timelineView("#timeline=1,2&rows=%E2%8&pin=r1,r1,x2,r", 0);
+  assert.deepEqual([cut.filter, cut.pinned], ["", ["r1"]]);
 });
 
 test("two events are measured by their edges", () => {

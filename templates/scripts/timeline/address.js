@@ -3,17 +3,22 @@
 
 /** @import { TimelineView } from "./types.js" */
 
+export const MOST_PINNED = 30;
+const MOST_LETTERS = 80; // of a text
+
 /**
  * @param {TimelineView} view
  * @param {number} origin
  */
-export function timelineAddress({ view, span, event, anchor, alignment }, origin) {
+export function timelineAddress({ view, span, event, anchor, alignment, filter, pinned }, origin) {
   const times = (/** @type {number[]} */ ...all) => all.map((time) => Math.round(time - origin)).join(",");
   const parts = [times(...view)];
   if (span) parts.push(`span=${times(...span)}`);
   if (event) parts.push(`event=${event[0]},${times(event[1])}`);
   if (anchor) parts.push(`anchor=${anchor[0]},${times(anchor[1])}`);
   if (alignment) parts.push(`step=${alignment.step},${alignment.rank}`);
+  if (pinned.length) parts.push(`pin=${pinned.join(",")}`);
+  if (filter) parts.push(`rows=${encoded(filter.slice(0, MOST_LETTERS))}`);
   return `#timeline=${parts.join("&")}`;
 }
 
@@ -39,7 +44,29 @@ export function timelineView(hash, origin) {
     anchor: anchor && [anchor[0], anchor[1] + origin],
     query: null,
     alignment: step && { step: step[0], rank: step[1] },
+    filter: decoded(values("rows")[0] ?? "").slice(0, MOST_LETTERS),
+    pinned: [...new Set((values("pin")[0] ?? "").split(",").filter((key) => /^[rcs]\d{1,6}$/.test(key)))].slice(0, MOST_PINNED),
   };
+}
+
+/**
+ * A text for the address, also without the characters that mail programs take for the end of a link.
+ * @param {string} text
+ */
+function encoded(text) {
+  return encodeURIComponent(text).replace(/[!'()*.]/g, (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`);
+}
+
+/**
+ * The text of an address; empty if someone cut it.
+ * @param {string} text
+ */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return "";
+  }
 }
 
 /**

@@ -3,8 +3,9 @@
 import { firstAbove } from "../searching.js";
 import { EVENT_HEIGHT, TimelineCanvas } from "./canvas.js";
 import { EventPainter } from "./events.js";
+import { laneKey } from "./lanes.js";
 import { SplitPainter, splitPaints } from "./split.js";
-import { EVENT_COLORS, amountText, durationText, timeTicks } from "./text.js";
+import { EVENT_COLORS, SPLIT_LABEL, amountText, durationText, timeTicks } from "./text.js";
 
 /**
  * @import { EventLayer, EventMatches, TimelineData } from "./data.js"
@@ -19,11 +20,13 @@ const TICKS_HEIGHT = 22;
 const TICK_DISTANCE = 96;
 const LEAST_STEPS = 8; // a step can be up to 2.5 times as long as requested, so this gives at least three ticks
 const MOST_ARROWS = 50;
-export const SPLIT_LABEL = "Where the time went";
+const PIN_X = 9;
+export const PIN_ROOM = 18; // from the left edge: a click there pins a row
+const LEAST_GROUP_NAME = 40;
 
 /**
  * The state to draw; `matchesOf`: the search matches of a layer.
- * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, collapsed: Set<number>, unfolded: Set<number>, spread: Set<number>, shifts: Float64Array, alignment: Alignment | null, chosen: Lane | null, selected: Selected | null, measured: Measurement | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
+ * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, stuck: number, isCollapsed: (group: number) => boolean, unfolded: Set<number>, spread: Set<number>, shifts: Float64Array, alignment: Alignment | null, chosen: Lane | null, pointed: Lane | null, selected: Selected | null, measured: Measurement | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
  * @typedef {{ text: string, paint: string, span: Span, isAlways?: boolean }} Strip
  */
 
@@ -69,25 +72,49 @@ export class TimelinePainter extends TimelineCanvas {
   paint(scene) {
     this.begin(scene.view);
     this.scene = scene;
-    const { scrollTop, lanes, view } = scene;
+    const { stuck, view } = scene;
     const layer = this.data.layerFor(view.from, view.to);
     this.events.begin(view, layer, scene.matchesOf(layer));
     this.splitColors = splitPaints(this.eventPaints.slice(EVENT_COLORS), this.data.categories, this.events.pixel.bind(this.events));
-    const seen = lanes.between(scrollTop, scrollTop + this.height - this.axis);
+    const below = this.axis + stuck; // pinned lanes
+    const isStuck = (/** @type {Lane} */ { isPinned }) => isPinned && stuck > 0;
+    const visible = this.visible(scene);
+    /** @type {[Lane[], number, number][]} */
+    const areas = [
+      [visible.filter((lane) => !isStuck(lane)), below, this.height],
+      [visible.filter(isStuck), this.axis, stuck],
+    ];
     const distance = Math.min(TICK_DISTANCE, this.plotWidth / LEAST_STEPS);
     const aligned = this.#aligned();
     const { ticks, baseText } = timeTicks(view, aligned ? aligned.span[0] : this.data.origin, distance / this.scale);
     this.within(this.gutter, this.axis, this.plotWidth, this.height, () => {
       this.#drawBackdrop(ticks);
-      for (const lane of seen) this.#drawLane(lane, this.#topOf(lane));
+      for (const [lanes, top, height] of areas) {
+        this.within(this.gutter, top, this.plotWidth, height, () => {
+          for (const lane of lanes) this.#drawLane(lane, this.#topOf(lane));
+        });
+      }
       this.#drawMarkings();
     });
-    this.within(0, this.axis, this.width, this.height, () => {
-      this.fill(this.paints.rule, this.gutter - 1, this.axis, 1, this.height);
-      for (const lane of seen) this.#drawGutter(lane, this.#topOf(lane));
-    });
+    this.fill(this.paints.rule, this.gutter - 1, this.axis, 1, this.height);
+    for (const [lanes, top, height] of areas) {
+      this.within(0, top, this.width, height, () => {
+        for (const lane of lanes) this.#drawGutter(lane, this.#topOf(lane));
+      });
+    }
+    if (stuck) this.fill(this.paints.muted, 0, below - 1, this.width, 1);
     const since = aligned && [`since ${aligned.name}`, baseText].filter(Boolean).join(": ");
     this.#drawAxis(ticks, since ?? baseText, aligned);
+  }
+
+  /**
+   * The lanes in view: pinned ones, unless they scroll, and those that the place of the scroll bar shows.
+   * @param {{ lanes: TimelineLanes, scrollTop: number, stuck: number }} scene
+   */
+  visible({ lanes, scrollTop, stuck }) {
+    const pinned = stuck ? lanes.all.filter(({ isPinned }) => isPinned) : [];
+    const others = lanes.between(scrollTop + stuck, scrollTop + this.height - this.axis);
+    return [...pinned, ...others.filter((lane) => !pinned.includes(lane))];
   }
 
   // The name of the aligned step, and its span on the rank whose times are not shifted; null if there is none.
@@ -118,7 +145,8 @@ export class TimelinePainter extends TimelineCanvas {
 
   /** @param {Lane} lane */
   #topOf(lane) {
-    return this.axis + lane.top - this.scene.scrollTop;
+    const { stuck, scrollTop } = this.scene;
+    return this.axis + lane.top - (lane.isPinned && stuck ? 0 : scrollTop);
   }
 
   /** @param {Tick[]} ticks */
@@ -346,13 +374,15 @@ export class TimelinePainter extends TimelineCanvas {
   }
 
   /**
-   * The top of an event in px; null if its group is collapsed.
+   * The top of an event in px; null if its row is not shown, or behind pinned ones.
    * @param {EventLayer} layer
    * @param {number} event
    */
   #topOfEvent(layer, event) {
-    const lane = this.scene.lanes.ofRow[layer.rowOf(event)];
-    return lane < 0 ? null : this.#topOf(this.scene.lanes.all[lane]) + 2;
+    const { lanes, stuck } = this.scene;
+    const lane = lanes.all[lanes.ofRow[layer.rowOf(event)]];
+    const isHidden = !lane || (stuck > 0 && !lane.isPinned && this.#topOf(lane) < this.axis + stuck - lane.height / 2);
+    return isHidden ? null : this.#topOf(lane) + 2;
   }
 
   /**
@@ -413,26 +443,61 @@ export class TimelinePainter extends TimelineCanvas {
   #drawGutter(lane, y) {
     const middle = y + lane.height / 2 + 0.5;
     const room = this.gutter - 24;
+    if (laneKey(lane)) this.#drawPin(lane, lane.kind === "curve" ? y + 12 : middle);
     if (lane.kind === "group") {
       this.fill(this.paints.surface, 0, y, this.gutter, lane.height);
-      this.#drawTriangle(9, middle, this.scene.collapsed.has(lane.index));
+      this.#drawTriangle(9, middle, this.scene.isCollapsed(lane.index));
       this.#drawName(headingText(this.data, lane.index), 20, middle, this.width - 30, 600);
     } else if (lane.kind === "fold") {
       this.#drawTriangle(29, middle, !this.scene.spread.has(lane.index));
       this.#drawName(foldText(this.data, lane.index), 40, middle, this.width - 50, 400, this.paints.muted);
     } else if (lane.kind === "row") {
-      this.#drawName(this.data.rows[lane.index].label, 20, middle, room, this.scene.chosen === lane ? 600 : 400);
+      this.#drawRowName(lane, this.data.rows[lane.index].label, middle);
     } else if (lane.kind === "split") {
-      this.#drawName(SPLIT_LABEL, 20, middle, room, this.scene.chosen === lane ? 600 : 400);
+      this.#drawRowName(lane, SPLIT_LABEL, middle);
     } else if (lane.kind === "empty") {
       const { counted } = this.scene.lanes.emptyOf(lane.index);
       this.#drawTriangle(29, middle, !this.scene.unfolded.has(lane.index));
       this.#drawName(counted, 40, middle, this.width - 50, 400, this.paints.muted);
     } else {
       const curve = this.data.curves[lane.index];
-      this.#drawName(curve.label, 20, y + 12, room, 400);
+      this.#drawRowName(lane, curve.label, y + 12);
       this.#drawName(`max ${amountText(curve.max, curve.unit)}`, 20, y + 26, room, 400, this.paints.muted);
     }
+  }
+
+  /**
+   * The name of a row; of a pinned one also the name of its group, as far as there is room.
+   * @param {Lane} lane
+   * @param {string} label
+   * @param {number} y
+   */
+  #drawRowName(lane, label, y) {
+    const room = this.gutter - 24;
+    this.#drawName(label, 20, y, room, this.scene.chosen === lane ? 600 : 400);
+    const left = this.context.measureText(label).width + 8;
+    const group = this.data.groupName(lane.group).replace(/ \(.*\)$/, ""); // without the kind of GPU
+    if (lane.isPinned && room - left > LEAST_GROUP_NAME) this.#drawName(group, 20 + left, y, room - left, 400, this.paints.muted);
+  }
+
+  /**
+   * The pin of a lane: pinned, or offered where the pointer or the keyboard is.
+   * @param {Lane} lane
+   * @param {number} y
+   */
+  #drawPin(lane, y) {
+    const { context, scene } = this;
+    if (!lane.isPinned && scene.pointed !== lane && scene.chosen !== lane) return;
+    context.fillStyle = context.strokeStyle = lane.isPinned ? this.paints.link : this.paints.muted;
+    context.lineWidth = 1.5;
+    context.beginPath();
+    context.arc(PIN_X, y - 3, 3, 0, 2 * Math.PI);
+    if (lane.isPinned) context.fill();
+    else context.stroke();
+    context.beginPath();
+    context.moveTo(PIN_X, y);
+    context.lineTo(PIN_X, y + 6);
+    context.stroke();
   }
 
   /**

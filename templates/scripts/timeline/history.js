@@ -67,9 +67,9 @@ export class TimelineHistory {
 
   /** @returns {TimelineView} */
   #view() {
-    const { view, span, search, alignment, selected, anchor } = this.timeline;
+    const { view, span, search, alignment, selected, anchor, filter, pinned } = this.timeline;
     const place = (/** @type {Hit | null} */ hit) => hit && /** @type {EventPlace} */ ([hit.layer.rowOf(hit.event), hit.layer.start[hit.event]]);
-    return { view: [view.from, view.to], span, event: place(selected), anchor: place(anchor), query: search.query, alignment };
+    return { view: [view.from, view.to], span, event: place(selected), anchor: place(anchor), query: search.query, alignment, filter: filter.text, pinned };
   }
 
   #address() {
@@ -87,8 +87,11 @@ export class TimelineHistory {
   }
 
   /** @param {TimelineView} view */
-  #restore({ view, span, event, anchor, query, alignment }) {
+  #restore({ view, span, event, anchor, query, alignment, filter, pinned }) {
     const { timeline } = this;
+    timeline.pinned = pinned;
+    timeline.filter.set(filter);
+    timeline.arrange();
     timeline.search.restore(query);
     timeline.align(alignment);
     timeline.view.set(...view);

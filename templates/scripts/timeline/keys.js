@@ -60,6 +60,8 @@ export const TIMELINE_KEYS = [
     [
       { keys: ["ArrowUp"], does: "Previous row", act: (timeline) => timeline.stepLane(-1) },
       { keys: ["ArrowDown"], does: "Next row", act: (timeline) => timeline.stepLane(1) },
+      { keys: ["R"], does: "Filter rows: text or /regular expression/", act: (timeline) => timeline.filter.input.focus() },
+      { keys: ["P"], mouse: "click left of its name, Pin row", does: "Pin the row to the top, or put it back", act: (timeline) => timeline.togglePin(timeline.chosen) },
       { mouse: "Back button of the browser", does: "Return to the table row that led here" },
       { keys: ["?"], mouse: "Keys", does: "Show these keys", act: (timeline) => timeline.help.show() },
     ],

@@ -1,9 +1,10 @@
 // Mouse, touchpad and touch input of the timeline.
 
 import { nameElement, newElement, part } from "../dom.js";
-import { SPLIT_LABEL, curveIndex, foldText } from "./draw.js";
+import { PIN_ROOM, curveIndex, foldText } from "./draw.js";
+import { laneKey } from "./lanes.js";
 import { categoryText } from "./spans.js";
-import { amountText, countText, durationText, shareText } from "./text.js";
+import { SPLIT_LABEL, amountText, countText, durationText, shareText } from "./text.js";
 
 /**
  * @import { Timeline } from "./timeline.js"
@@ -183,6 +184,10 @@ export class TimelinePointer {
   #click(place, isSecond) {
     const { timeline } = this;
     const lane = timeline.laneAt(place.y);
+    if (lane && place.x < PIN_ROOM && laneKey(lane)) {
+      timeline.togglePin(lane);
+      return;
+    }
     if (lane) timeline.choose(lane);
     if (place.x >= timeline.painter.gutter && lane?.kind === "row") {
       const hit = this.#eventAt(place, lane);
@@ -233,6 +238,7 @@ export class TimelinePointer {
   #leave() {
     this.#hideTooltip();
     this.timeline.hover(null);
+    this.timeline.point(null);
   }
 
   /** @param {Point} place */
@@ -240,7 +246,10 @@ export class TimelinePointer {
     const { timeline } = this;
     const lane = place.x >= timeline.painter.gutter ? timeline.laneAt(place.y) : null;
     const hit = lane?.kind === "row" ? this.#eventAt(place, lane) : null;
-    this.canvas.classList.toggle("is-heading", ["group", "empty", "fold"].includes(timeline.laneAt(place.y)?.kind ?? ""));
+    const named = timeline.laneAt(place.y);
+    timeline.point(place.x < timeline.painter.gutter ? named : null);
+    const isPin = named && place.x < PIN_ROOM && laneKey(named);
+    this.canvas.classList.toggle("is-heading", Boolean(isPin) || ["group", "empty", "fold"].includes(named?.kind ?? ""));
     timeline.hover(hit);
     const lines = hit ? this.#eventLines(hit) : this.#otherLines(place, lane);
     if (lines.length) this.#showTooltip(place, lines);
@@ -268,6 +277,7 @@ export class TimelinePointer {
     const { timeline } = this;
     const { data, painter } = timeline;
     const hovered = lane ?? (place.x < painter.gutter ? this.timeline.laneAt(place.y) : null);
+    if (hovered && place.x < PIN_ROOM && laneKey(hovered)) return [hovered.isPinned ? "Unpin" : "Pin to the top"];
     if (hovered?.kind === "fold") return [foldText(data, hovered.index)];
     if (hovered?.kind === "empty") return timeline.lanes.emptyOf(hovered.index).names;
     if (hovered?.kind === "split") return lane ? this.#splitLines(lane, place.x) : [SPLIT_LABEL];

@@ -24,6 +24,7 @@ function listenToControls(timeline) {
   listen("window", () => data.window && timeline.show(...data.window));
   listen("align", () => timeline.toggleAlignment());
   listen("full", () => timeline.full.toggle());
+  listen("pin", () => timeline.togglePin(timeline.chosen));
   listen("help", () => timeline.help.show());
   listen("names", (pressed) => {
     const isOn = pressed.getAttribute("aria-pressed") !== "true";
@@ -61,6 +62,7 @@ function showInTimeline(timeline, target) {
     bringIntoView(timeline.section);
   }
   timeline.clear();
+  timeline.filter.set("");
   if ("curve" in target) showCurve(timeline, timeline.search.finder.curve(target));
   else if ("steps" in target) showStep(timeline, target);
   else if ("from_ns" in target) showSpan(timeline, target);

@@ -4,6 +4,7 @@ import { formatCount, formatFixed, formatValue, scaleFor } from "../numbers.js";
 
 export const EVENT_COLORS = 8; // --event-1 to --event-8
 export const NEUTRAL_COLORS = 2; // --neutral-1 and --neutral-2
+export const SPLIT_LABEL = "Where the time went";
 
 /**
  * @param {number} count

@@ -89,6 +89,7 @@ export interface Lane {
   kind: "group" | "split" | "row" | "curve" | "empty" | "fold";
   index: number;
   group: number;
+  isPinned: boolean;
   top: number;
   height: number;
 }
@@ -139,7 +140,10 @@ export type TimelineTarget = (EventQuery | SpanTarget | StepTarget | CurveTarget
 /** An event in an address, which survives a report that merges other events. */
 export type EventPlace = [row: number, start: number];
 
-/** What an address and the browser's history keep of the timeline. `anchor`: where a measurement begins. */
+/**
+ * What an address and the browser's history keep of the timeline. `anchor`: where a measurement begins; `filter`: of rows;
+ * `pinned`: keys of lanes.
+ */
 export interface TimelineView {
   view: Span;
   span: Span | null;
@@ -147,6 +151,8 @@ export interface TimelineView {
   anchor: EventPlace | null;
   query: EventQuery | null;
   alignment: Alignment | null;
+  filter: string;
+  pinned: string[];
 }
 
 /** The timeline's state in the browser's history; `place`: scroll position; `number`: key of the focused element. */
