@@ -123,7 +123,7 @@ def test_marks_are_searched_without_zooming_on_to_nothing(opened: Open) -> None:
         box = page.locator(".timeline-search input")
         before = in_view(page)
         box.fill("x")
-        assert page.locator("output").inner_text() == "2 events"
+        assert page.locator(".timeline-search output").inner_text() == "2 events"
         for expected in ("5.000000 ms", "36.000000 ms", "5.000000 ms"):
             box.press("Enter")
             assert value(page, "Start") == expected
@@ -134,7 +134,7 @@ def test_zooming_to_a_mark_shows_what_is_around_it(opened: Open) -> None:
     with opened(drawn()) as page:
         show(page, name="x", kind="mark")
         assert value(page, "Start") == "5.000000 ms"
-        assert page.locator("output").inner_text() == "1 of 2 events"
+        assert page.locator(".timeline-search output").inner_text() == "1 of 2 events"
         show(page, name="io:y", kind="mark")
         page.get_by_role("button", name="Zoom to it").click()
         first, last = in_view(page)

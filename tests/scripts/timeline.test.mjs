@@ -7,6 +7,7 @@ import { TimelineFinder } from "../../templates/scripts/timeline/find.js";
 import { TimeView } from "../../templates/scripts/timeline/lanes.js";
 import { measurement, rowActivity } from "../../templates/scripts/timeline/measure.js";
 import { spanStatistics } from "../../templates/scripts/timeline/statistics.js";
+import { rateText, sizeIn } from "../../templates/scripts/timeline/text.js";
 
 // Numbers of one byte each.
 function packed(columns) {
@@ -121,4 +122,12 @@ test("two events are measured by their edges", () => {
   assert.deepEqual([within.overlap, within.ends, within.drawn], [5, 5, [100, 100]]);
   const rows = [{ group: 0 }, { group: 0 }];
   assert.deepEqual(rowActivity({ rows, layerFor: () => events }, 1, [92, 120]), { busy: 8, idle: 20, events: 2, remark: "" });
+});
+
+test("the details of a copy end with its size", () => {
+  assert.deepEqual(sizeIn("Pageable → Device, 4.194 MB"), { text: "4.194 MB", bytes: 4194000 });
+  assert.deepEqual(sizeIn("1,023 B"), { text: "1,023 B", bytes: 1023 });
+  for (const none of ["", "grid 8×1×1, 32 registers", "Pageable → Device", "4 MB of it"]) assert.equal(sizeIn(none), null);
+  assert.equal(rateText(4_194_000, 329_300), "12.74 GB/s");
+  assert.equal(rateText(0, 5) + rateText(5, 0), "");
 });

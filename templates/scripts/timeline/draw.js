@@ -458,7 +458,7 @@ export class TimelinePainter extends TimelineCanvas {
     } else if (lane.kind === "empty") {
       const { counted } = this.scene.lanes.emptyOf(lane.index);
       this.#drawTriangle(29, middle, !this.scene.unfolded.has(lane.index));
-      this.#drawName(counted, 40, middle, this.width - 50, 400, this.paints.muted);
+      this.#drawName(counted, 40, middle, this.gutter - 44, 400, this.paints.muted);
     } else {
       const curve = this.data.curves[lane.index];
       this.#drawRowName(lane, curve.label, y + 12);

@@ -195,8 +195,8 @@ export class TimelineLanes {
     const [noEvents, always] = [this.data.window ? "empty in the window" : "empty", "always 0"];
     return {
       names: [...idle, ...zeros],
-      counted: [idle.length && `${countText(idle.length, "row")} ${noEvents}`, zeros.length && `${countText(zeros.length, "counter")} ${always}`]
-        .filter(Boolean).join(", "),
+      // short, because it is written left of the plot
+      counted: idle.length ? countText(idle.length + zeros.length, "empty row") : `${countText(zeros.length, "counter")} ${always}`,
       named: [idle.length && `${noEvents}: ${idle.join(", ")}`, zeros.length && `${always}: ${zeros.join(", ")}`]
         .filter(Boolean).join("; "),
     };

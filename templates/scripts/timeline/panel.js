@@ -7,7 +7,7 @@ import { timelineTable } from "./elements.js";
 import { measureParts } from "./measure.js";
 import { splitParts, windowParts } from "./spans.js";
 import { KIND_WORDS, NO_STATISTICS, eventsWithin, layerRemark, spanRemark } from "./statistics.js";
-import { countText, durationText, shareText } from "./text.js";
+import { countText, durationText, rateText, shareText, sizeIn } from "./text.js";
 
 /**
  * @import { EventLayer } from "./data.js"
@@ -92,12 +92,15 @@ export class TimelinePanel {
     const duration = data.duration(layer, event);
     const remark = layerRemark(layer);
     const name = data.name(layer, event);
+    const size = layer.events?.[event] > 1 ? null : sizeIn(details);
+    const rate = size && rateText(size.bytes, layer.end[event] - layer.start[event]);
     return [
       ...(name === data.shortName(layer, event) ? [] : [["Full name", nameElement(name)]]),
       ...(duration ? [["Duration", duration]] : []),
       ["Start", `${data.instant(layer.start[event])}${this.#place(layer.start[event])}${this.#inStep(layer, event)}`],
       ["Row", this.#rowName(layer.rowOf(event))],
       ...(details ? [["Details", nameElement(details)]] : []),
+      ...(rate ? [["Rate", rate]] : []),
       ...(layer.events?.[event] > 1 ? [["Events", `${countText(layer.events[event], "event")} in one block`]] : []),
       ...(remark ? [["Precision", remark]] : []),
     ];
