@@ -83,6 +83,8 @@ EFFECTS: dict[str, tuple[list[str], Callable[[Any], Any], Callable[[Any, Any], b
     "Esc": (SELECTED, event, lambda before, after: before and not after),
     "↑": (SECOND_ROW, row, lambda before, after: (before, after) == ("GPU 0, Stream 7, 2 events", "GPU 0, expanded")),
     "↓": (["ArrowDown"], row, lambda _, after: after == "GPU 0, Stream 7, 2 events"),
+    "N": (SELECTED, focus, lambda before, after: (before, after) == ("CANVAS", "INPUT")),
+    "Shift+M": (SELECTED, focus, lambda before, after: (before, after) == ("CANVAS", "INPUT")),
     "R": ([], focus, lambda before, after: (before, after) == ("CANVAS", "INPUT")),
     "P": (SECOND_ROW, row, lambda _, after: after == "Pinned: GPU 0, Stream 7, 2 events"),
     "?": ([], has_help, lambda before, after: after and not before),

@@ -4,13 +4,14 @@
 /** @import { TimelineView } from "./types.js" */
 
 export const MOST_PINNED = 30;
-const MOST_LETTERS = 80; // of a text
+export const MOST_NOTES = 20;
+export const MOST_LETTERS = 80; // of a text
 
 /**
  * @param {TimelineView} view
  * @param {number} origin
  */
-export function timelineAddress({ view, span, event, anchor, alignment, filter, pinned }, origin) {
+export function timelineAddress({ view, span, event, anchor, alignment, filter, pinned, notes }, origin) {
   const times = (/** @type {number[]} */ ...all) => all.map((time) => Math.round(time - origin)).join(",");
   const parts = [times(...view)];
   if (span) parts.push(`span=${times(...span)}`);
@@ -18,7 +19,8 @@ export function timelineAddress({ view, span, event, anchor, alignment, filter, 
   if (anchor) parts.push(`anchor=${anchor[0]},${times(anchor[1])}`);
   if (alignment) parts.push(`step=${alignment.step},${alignment.rank}`);
   if (pinned.length) parts.push(`pin=${pinned.join(",")}`);
-  if (filter) parts.push(`rows=${encoded(filter.slice(0, MOST_LETTERS))}`);
+  if (filter) parts.push(`rows=${encoded(filter)}`);
+  for (const { from, to, text } of notes) parts.push(`note=${times(from, to)},${encoded(text)}`);
   return `#timeline=${parts.join("&")}`;
 }
 
@@ -44,9 +46,30 @@ export function timelineView(hash, origin) {
     anchor: anchor && [anchor[0], anchor[1] + origin],
     query: null,
     alignment: step && { step: step[0], rank: step[1] },
-    filter: decoded(values("rows")[0] ?? "").slice(0, MOST_LETTERS),
+    filter: decoded(values("rows")[0] ?? ""),
     pinned: [...new Set((values("pin")[0] ?? "").split(",").filter((key) => /^[rcs]\d{1,6}$/.test(key)))].slice(0, MOST_PINNED),
+    notes: values("note").flatMap((value) => noteIn(value, origin)).slice(0, MOST_NOTES),
   };
+}
+
+/**
+ * The note of a field; none if it has no text or no times.
+ * @param {string} field
+ * @param {number} origin
+ */
+function noteIn(field, origin) {
+  const [from, to, ...rest] = field.split(",");
+  const times = pair(`${from},${to}`);
+  const text = decoded(rest.join(",")).trim();
+  return times && text ? [{ from: times[0] + origin, to: Math.max(...times) + origin, text }] : [];
+}
+
+/**
+ * A text that is short enough for an address, and can be in one: half a character cannot.
+ * @param {string} text
+ */
+export function bounded(text) {
+  return Array.from(text).slice(0, MOST_LETTERS).join("").replace(/\p{Cs}/gu, "\uFFFD");
 }
 
 /**
@@ -54,7 +77,7 @@ export function timelineView(hash, origin) {
  * @param {string} text
  */
 function encoded(text) {
-  return encodeURIComponent(text).replace(/[!'()*.]/g, (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`);
+  return encodeURIComponent(bounded(text)).replace(/[!'()*.]/g, (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`);
 }
 
 /**
@@ -63,7 +86,7 @@ function encoded(text) {
  */
 function decoded(text) {
   try {
-    return decodeURIComponent(text);
+    return bounded(decodeURIComponent(text));
   } catch {
     return "";
   }

@@ -12,11 +12,14 @@ import { EVENT_COLORS, SPLIT_LABEL, amountText, durationText, timeTicks } from "
  * @import { TimeView, TimelineLanes } from "./lanes.js"
  * @import { Alignment } from "./ranks.js"
  * @import { Measurement } from "./measure.js"
- * @import { Curve, Hit, Lane, Selected, Span, Tick } from "./types.js"
+ * @import { Curve, Hit, Lane, Note, Point, Selected, Span, Tick } from "./types.js"
  */
 
 const STRIP_HEIGHT = 14; // px, as all lengths here
 const TICKS_HEIGHT = 22;
+const NOTE_HEIGHT = 18;
+const LEAST_TAG = 8;
+const MOST_TAG = 260;
 const TICK_DISTANCE = 96;
 const LEAST_STEPS = 8; // a step can be up to 2.5 times as long as requested, so this gives at least three ticks
 const MOST_ARROWS = 50;
@@ -51,7 +54,28 @@ export class TimelinePainter extends TimelineCanvas {
     const [, exact] = data.layers;
     if (exact) this.strips.push({ text: "exact", paint: "green", span: [exact.from, exact.to] });
     const strips = Math.max(this.strips.length, data.ranks ? 1 : 0);
-    this.axis = TICKS_HEIGHT + strips * STRIP_HEIGHT;
+    this.scales = TICKS_HEIGHT + strips * STRIP_HEIGHT; // the height of strips and ticks
+    /** @type {Note[]} */
+    this.notes = [];
+    /** @type {{ note: Note, left: number, right: number }[]} */
+    this.tags = []; // of the notes, as drawn
+  }
+
+  // The height of everything above the lanes.
+  get axis() {
+    return this.scales + this.#noteHeight;
+  }
+
+  get #noteHeight() {
+    return this.notes.length ? NOTE_HEIGHT : 0;
+  }
+
+  /**
+   * The note whose tag is at a point.
+   * @param {Point} point
+   */
+  noteAt({ x, y }) {
+    return y < this.#noteHeight ? (this.tags.findLast(({ left, right }) => x >= left && x <= right)?.note ?? null) : null;
   }
 
   /**
@@ -247,6 +271,7 @@ export class TimelinePainter extends TimelineCanvas {
   // Draws on top of the events: the selected span, outlines, and arrows from a call to the work that it launched.
   #drawMarkings() {
     const { span, hovered, selected } = this.scene;
+    if (!this.scene.alignment) this.#drawNotes();
     if (span) this.#drawSpan(this.x(span[0]), this.x(span[1]));
     if (hovered) {
       if (hovered.layer !== selected?.layer || !selected.together.includes(hovered.event)) {
@@ -550,7 +575,9 @@ export class TimelinePainter extends TimelineCanvas {
     this.fill(this.paints.page, 0, 0, this.width, this.axis);
     const text = aligned && `Aligned: each rank since its ${aligned.name}`;
     const strips = text ? [{ text, paint: "orange", span: aligned.span, isAlways: true }] : this.strips;
-    strips.forEach((strip, number) => this.#drawStrip(strip, number * STRIP_HEIGHT));
+    strips.forEach((strip, number) => this.#drawStrip(strip, this.#noteHeight + number * STRIP_HEIGHT));
+    this.tags = aligned ? [] : this.#placeTags();
+    this.within(this.gutter, 0, this.plotWidth, this.axis, () => this.tags.forEach((tag) => this.#drawTag(tag)));
     const middle = this.axis - TICKS_HEIGHT / 2;
     this.#drawName(baseText, 20, middle, this.gutter - 24, 400, this.paints.muted);
     this.font(11);
@@ -559,6 +586,41 @@ export class TimelinePainter extends TimelineCanvas {
     this.within(this.gutter, 0, this.plotWidth, this.axis, () => this.#writeTicks(ticks, middle, origin));
     for (const [time] of ticks) this.fill(this.paints.muted, this.x(time), this.axis - 5, 1, 5);
     this.fill(this.paints.rule, 0, this.axis - 1, this.width, 1);
+  }
+
+  // The tags of notes in view, from left to right: as wide as the text, or up to the next one.
+  #placeTags() {
+    this.font(11);
+    const { from, to } = this.view;
+    const seen = this.notes.filter((note) => note.from <= to && note.to >= from);
+    const lefts = seen.map((note) => Math.max(this.x(note.from), this.gutter));
+    return seen.map((note, at) => {
+      const width = Math.min(this.context.measureText(note.text).width + 10, MOST_TAG);
+      const end = at + 1 < seen.length ? lefts[at + 1] - 2 : this.width;
+      return { note, left: lefts[at], right: Math.max(Math.min(lefts[at] + width, end), lefts[at] + LEAST_TAG) };
+    });
+  }
+
+  /** @param {{ note: Note, left: number, right: number }} tag */
+  #drawTag({ note, left, right }) {
+    const { context, paints } = this;
+    this.fill(paints.text, left, 1, right - left, NOTE_HEIGHT - 3);
+    context.fillStyle = paints.page;
+    if (right - left > 2 * LEAST_TAG) this.text(note.text, left + 5, (NOTE_HEIGHT - 1) / 2 + 0.5, right - left - 8);
+    const [first, last] = [note.from, note.to].map((time) => this.x(time));
+    if (last > first + 1) this.fill(paints.text, first, NOTE_HEIGHT - 2, last - first, 2);
+  }
+
+  // A line through the rows at each end of a note.
+  #drawNotes() {
+    const { context } = this;
+    context.globalAlpha = 0.55;
+    for (const { from, to } of this.notes) {
+      for (const time of from === to ? [from] : [from, to]) {
+        if (time >= this.view.from && time <= this.view.to) this.fill(this.paints.text, this.x(time), this.axis, 1, this.height);
+      }
+    }
+    context.globalAlpha = 1;
   }
 
   /**

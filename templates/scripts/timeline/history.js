@@ -67,9 +67,9 @@ export class TimelineHistory {
 
   /** @returns {TimelineView} */
   #view() {
-    const { view, span, search, alignment, selected, anchor, filter, pinned } = this.timeline;
+    const { view, span, search, alignment, selected, anchor, filter, pinned, notes } = this.timeline;
     const place = (/** @type {Hit | null} */ hit) => hit && /** @type {EventPlace} */ ([hit.layer.rowOf(hit.event), hit.layer.start[hit.event]]);
-    return { view: [view.from, view.to], span, event: place(selected), anchor: place(anchor), query: search.query, alignment, filter: filter.text, pinned };
+    return { view: [view.from, view.to], span, event: place(selected), anchor: place(anchor), query: search.query, alignment, filter: filter.text, pinned, notes: notes.all };
   }
 
   #address() {
@@ -86,12 +86,15 @@ export class TimelineHistory {
     return view !== null;
   }
 
-  /** @param {TimelineView} view */
-  #restore({ view, span, event, anchor, query, alignment, filter, pinned }) {
+  /**
+   * A state can come from an older page at the same address, which had no pins, filter or notes.
+   * @param {TimelineView} view
+   */
+  #restore({ view, span, event, anchor, query, alignment = null, filter = "", pinned = [], notes = [] }) {
     const { timeline } = this;
     timeline.pinned = pinned;
     timeline.filter.set(filter);
-    timeline.arrange();
+    timeline.notes.set(notes);
     timeline.search.restore(query);
     timeline.align(alignment);
     timeline.view.set(...view);
@@ -105,13 +108,25 @@ export class TimelineHistory {
   /** @param {TimelineState | null} state */
   #arrive(state) {
     clearTimeout(this.timer);
-    if (state?.timeline) this.#restore(state.timeline);
+    const { notes, pinned, filter } = this.#view();
+    if (state?.timeline) this.#restore({ ...state.timeline, notes, pinned, filter }); // Back takes nothing of these away
     else if (this.#follow(location.hash)) bringIntoView(this.timeline.section);
     else return;
-    this.written = this.#address();
+    const isKept = !state?.timeline || same(state.timeline, this.#view());
+    this.written = isKept ? this.#address() : "";
     if (!state?.place) return;
     window.scrollTo({ ...state.place, behavior: "instant" });
     const focused = this.focused.get(state.number ?? NaN);
     if (focused instanceof HTMLElement && focused.isConnected) focused.focus({ preventScroll: true });
   }
+}
+
+/**
+ * Whether two views have the same notes, pins and filter.
+ * @param {TimelineView} one
+ * @param {TimelineView} other
+ */
+function same(one, other) {
+  const [first, second] = [one, other].map(({ notes, pinned, filter }) => JSON.stringify([notes, pinned, filter]));
+  return first === second;
 }

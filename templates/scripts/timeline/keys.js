@@ -49,6 +49,7 @@ export const TIMELINE_KEYS = [
       { keys: ["["], does: "Previous event in the row", act: (timeline) => timeline.stepEvent(-1) },
       { keys: ["X"], mouse: "Shift + click the second event", does: "Measure from the selected event to the next one you select", act: (timeline) => timeline.measureFrom(timeline.selected) },
       { keys: ["M"], mouse: "Shift + drag, drag on the time axis", does: "Mark the time of the selection, or else the view, and show its statistics", act: (timeline) => timeline.markSelection() },
+      { keys: ["N", "Shift+M"], mouse: "Add a note; click a note to edit it", does: "Add a note at the selection, or else in the middle of the view; the address keeps it", act: (timeline) => timeline.notes.add() },
       { keys: ["/"], does: "Search events: text or /regular expression/", act: (timeline) => timeline.search.input.focus() },
       { keys: ["Escape"], does: "Clear the selection and the search", act: (timeline) => (timeline.full.isOn ? timeline.full.toggle() : timeline.clear()) },
       { keys: ["T"], does: "Align a step on all ranks: that of the selected event, or else the one in the middle; again to undo", act: (timeline) => timeline.toggleAlignment(), isOfRanks: true },

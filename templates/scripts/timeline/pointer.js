@@ -184,6 +184,8 @@ export class TimelinePointer {
   #click(place, isSecond) {
     const { timeline } = this;
     const lane = timeline.laneAt(place.y);
+    const note = timeline.painter.noteAt(place);
+    if (note) timeline.notes.edit(note);
     if (lane && place.x < PIN_ROOM && laneKey(lane)) {
       timeline.togglePin(lane);
       return;
@@ -249,9 +251,10 @@ export class TimelinePointer {
     const named = timeline.laneAt(place.y);
     timeline.point(place.x < timeline.painter.gutter ? named : null);
     const isPin = named && place.x < PIN_ROOM && laneKey(named);
-    this.canvas.classList.toggle("is-heading", Boolean(isPin) || ["group", "empty", "fold"].includes(named?.kind ?? ""));
+    const note = timeline.painter.noteAt(place);
+    this.canvas.classList.toggle("is-heading", Boolean(isPin || note) || ["group", "empty", "fold"].includes(named?.kind ?? ""));
     timeline.hover(hit);
-    const lines = hit ? this.#eventLines(hit) : this.#otherLines(place, lane);
+    const lines = note ? [note.text] : hit ? this.#eventLines(hit) : this.#otherLines(place, lane);
     if (lines.length) this.#showTooltip(place, lines);
     else this.#hideTooltip();
   }

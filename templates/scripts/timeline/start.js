@@ -25,6 +25,7 @@ function listenToControls(timeline) {
   listen("align", () => timeline.toggleAlignment());
   listen("full", () => timeline.full.toggle());
   listen("pin", () => timeline.togglePin(timeline.chosen));
+  listen("note", () => timeline.notes.add());
   listen("help", () => timeline.help.show());
   listen("names", (pressed) => {
     const isOn = pressed.getAttribute("aria-pressed") !== "true";

@@ -9,6 +9,7 @@ import { FullScreen } from "./full.js";
 import { TimeView, TimelineLanes, laneKey } from "./lanes.js";
 import { measurement } from "./measure.js";
 import { TimelineMinimap } from "./minimap.js";
+import { TimelineNotes } from "./notes.js";
 import { TimelinePanel } from "./panel.js";
 import { TimelinePointer } from "./pointer.js";
 import { TimelineSearch } from "./search.js";
@@ -86,6 +87,7 @@ export class Timeline {
     this.help = new KeyHelp(section, Boolean(data.ranks));
     this.search = new TimelineSearch(this);
     this.panel = new TimelinePanel(section, this);
+    this.notes = new TimelineNotes(this);
     this.pointer = new TimelinePointer(this);
     this.history = null; // set once there is a view to keep
     this.frame = 0;
@@ -446,6 +448,12 @@ export class Timeline {
     if (span && (this.isSpanLatest || !selected)) return span;
     if (measured) return /** @type {Span} */ ([measured.first.start, measured.first.start + measured.whole]);
     return null;
+  }
+
+  /** The time of the selection, also of a single event. */
+  get selectedSpan() {
+    const { focus, selected } = this;
+    return focus ?? (selected && /** @type {Span} */ ([selected.layer.start[selected.event], selected.layer.end[selected.event]]));
   }
 
   // Zooms to what was selected last.

@@ -137,6 +137,13 @@ export interface CurveTarget {
 /** A target of another part of the page: the detail of a `timeline:show` event. `stays`: the page does not scroll there. */
 export type TimelineTarget = (EventQuery | SpanTarget | StepTarget | CurveTarget) & { stays?: boolean };
 
+/** A note of the reader at a time, or at a span. */
+export interface Note {
+  from: number;
+  to: number;
+  text: string;
+}
+
 /** An event in an address, which survives a report that merges other events. */
 export type EventPlace = [row: number, start: number];
 
@@ -153,6 +160,7 @@ export interface TimelineView {
   alignment: Alignment | null;
   filter: string;
   pinned: string[];
+  notes: Note[];
 }
 
 /** The timeline's state in the browser's history; `place`: scroll position; `number`: key of the focused element. */
