@@ -56,7 +56,7 @@ def count(page: Any, table: str) -> str:
 
 
 def search(page: Any) -> str:
-    return str(page.locator("#timeline input[type=search]").input_value())
+    return str(page.locator(".timeline-search input").input_value())
 
 
 def test_a_chosen_range_keeps_its_rows_and_is_selected_in_the_timeline(shown: Any) -> None:

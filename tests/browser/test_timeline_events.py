@@ -12,7 +12,7 @@ import pytest
 from nightsight.events.window import WHOLE
 from nightsight.render.timeline.payload import timeline_payload
 from tests.browser.table_pages import wait_until
-from tests.browser.timeline_page import in_view, pixels, show, timeline_page, timeline_visit
+from tests.browser.timeline_page import Row, events, in_view, packed, pixels, show, timeline_page, timeline_visit
 from tests.browser.timeline_samples import (
     COPY,
     GEMM,
@@ -56,16 +56,16 @@ def test_search_counts_highlights_and_goes_from_hit_to_hit(visit: Any) -> None:
         box = page.locator(".timeline-search input")
         before = pixels(page, *at(page, 2.5, "CUDA API"), 1, 1)
         box.fill("GEMM")
-        assert page.locator("output").inner_text() == "2 events"
+        assert page.locator(".timeline-search output").inner_text() == "2 events"
         wait_until(page, lambda: pixels(page, *at(page, 2.5, "CUDA API"), 1, 1) != before)  # faded
         starts = []
         for key in ("Enter", "Enter", "Enter", "Shift+Enter"):
             box.press(key)
-            starts.append((page.locator("output").inner_text(), value(page, "Start")))
+            starts.append((page.locator(".timeline-search output").inner_text(), value(page, "Start")))
         first, second = ("1 of 2 events", "1.000000 ms"), ("2 of 2 events", "5.000000 ms")
         assert starts == [first, second, first, second]
         box.fill("no such name")
-        assert page.locator("output").inner_text() == "No matches"
+        assert page.locator(".timeline-search output").inner_text() == "No matches"
         assert page.locator("[data-do=next]").is_disabled()
         box.press("Escape")
         assert box.input_value() == ""
@@ -193,7 +193,7 @@ def test_a_name_is_highlighted_and_its_longest_event_zoomed_to(visit: Any) -> No
         page.evaluate("scrollTo(0, 0)")
         show(page, name=NAMES[GEMM])
         assert value(page, "Duration") == "3.000 ms"
-        assert page.locator("output").inner_text() == "2 of 2 events"
+        assert page.locator(".timeline-search output").inner_text() == "2 of 2 events"
         first, last = in_view(page)
         assert first < 5
         assert last > 8
@@ -364,3 +364,39 @@ def test_data_that_cannot_be_read_leave_the_page_alone(browser: Any, tmp_path: P
     wait_until(page, lambda: "could not be drawn" in text(page, "message"))
     assert page.locator("#above").is_visible()
     page.close()
+
+
+TEXTS = """() => {
+  const { fillText } = CanvasRenderingContext2D.prototype;
+  const seen = [];
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+    seen.push(text);
+    return fillText.call(this, text, ...place);
+  };
+  window.dispatchEvent(new Event("resize"));
+  CanvasRenderingContext2D.prototype.fillText = fillText;
+  return seen;
+}"""
+
+
+def test_copies_have_their_size_on_the_bar_and_their_rate_in_the_panel(browser: Any, tmp_path: Path) -> None:
+    names = ["[CUDA memcpy Host-to-Device]", "[CUDA memset]", "add"]
+    labels = [[0, "Pinned → Device, 50.0 MB"], [1, "2.0 kB"], [2, "grid 8×1×1"]]
+    copies = events([(0, 2 * MS, 0), (2 * MS, 4 * MS, 1), (4 * MS, 6 * MS, 2)])
+    file = tmp_path / "copies.html"
+    data = packed([Row(0, "Stream 7", "kernel", (copies,))], names=names, labels=labels)
+    file.write_text(timeline_page(data), encoding="utf-8")
+    with timeline_visit(browser, file) as page:
+        texts = page.evaluate(TEXTS)
+        assert [text_ for text_ in texts if "Device" in text_ or "memset" in text_ or text_ == "add"] == [
+            "Host-to-Device 50.0 MB",
+            "memset 2.0 kB",
+            "add",
+        ]
+        page.locator(".timeline-box canvas").focus()
+        for key in ("ArrowDown", "ArrowDown", "Enter"):
+            page.keyboard.press(key)
+        assert value(page, "Rate") == "25.00 GB/s"
+        page.keyboard.press("]")
+        page.keyboard.press("]")
+        assert "Rate" not in text(page, "event")

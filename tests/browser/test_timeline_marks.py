@@ -105,7 +105,12 @@ def test_a_selected_mark_has_a_time_and_no_duration(opened: Open) -> None:
         terms = page.locator(".timeline-event dt").all_inner_texts()
         assert terms == ["Start", "Row", "Details", "In the range"]
         assert (value(page, "Start"), value(page, "Row")) == ("10.000000 ms", "Process 5, Thread 7, NVTX marks")
-        assert page.locator(".timeline-event button").all_inner_texts() == ["step", "Zoom to it", "Close"]
+        assert page.locator(".timeline-event button").all_inner_texts() == [
+            "step",
+            "Zoom to it",
+            "Measure from here",
+            "Close",
+        ]
         starts = []
         for key in "][[":
             page.locator(".timeline-box canvas").press(key)
@@ -118,7 +123,7 @@ def test_marks_are_searched_without_zooming_on_to_nothing(opened: Open) -> None:
         box = page.locator(".timeline-search input")
         before = in_view(page)
         box.fill("x")
-        assert page.locator("output").inner_text() == "2 events"
+        assert page.locator(".timeline-search output").inner_text() == "2 events"
         for expected in ("5.000000 ms", "36.000000 ms", "5.000000 ms"):
             box.press("Enter")
             assert value(page, "Start") == expected
@@ -129,7 +134,7 @@ def test_zooming_to_a_mark_shows_what_is_around_it(opened: Open) -> None:
     with opened(drawn()) as page:
         show(page, name="x", kind="mark")
         assert value(page, "Start") == "5.000000 ms"
-        assert page.locator("output").inner_text() == "1 of 2 events"
+        assert page.locator(".timeline-search output").inner_text() == "1 of 2 events"
         show(page, name="io:y", kind="mark")
         page.get_by_role("button", name="Zoom to it").click()
         first, last = in_view(page)

@@ -67,11 +67,11 @@ def test_it_is_as_wide_as_a_wide_window(width: int, margin: int, visit: Any) -> 
         assert page.locator(".timeline-texts").bounding_box()["width"] <= 1152
 
 
-def test_f_fills_the_window_and_escape_leaves(visit: Any) -> None:
+def test_shift_f_fills_the_window_and_escape_leaves(visit: Any) -> None:
     with visit() as page:
         before = page.locator(".timeline-box").bounding_box()
         focus(page)
-        page.keyboard.press("f")
+        page.keyboard.press("Shift+F")
         live = page.locator(".timeline-live").bounding_box()
         assert (live["x"], live["y"], live["width"], live["height"]) == (0, 0, 1280, 900)
         assert page.locator(".timeline-box").bounding_box()["height"] > 600
@@ -85,16 +85,16 @@ def test_f_fills_the_window_and_escape_leaves(visit: Any) -> None:
         assert text(page, "event") == ""
 
 
-def test_f_fills_the_window_from_anywhere_but_a_field(visit: Any) -> None:
+def test_shift_f_fills_the_window_from_anywhere_but_a_field(visit: Any) -> None:
     with visit() as page:
-        page.keyboard.press("f")
+        page.keyboard.press("Shift+F")
         assert page.locator(".is-full").count() == 1
-        page.keyboard.press("f")
+        page.keyboard.press("Shift+F")
         assert page.locator(".is-full").count() == 0
-        page.locator(".timeline-search input").press("f")
+        page.locator(".timeline-search input").press("Shift+F")
         assert page.locator(".is-full").count() == 0
         page.evaluate("document.activeElement.blur()")
-        page.keyboard.press("Control+f")
+        page.keyboard.press("Control+Shift+F")
         assert page.locator(".is-full").count() == 0
 
 

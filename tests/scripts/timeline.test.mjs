@@ -1,10 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { bounded, timelineAddress, timelineView } from "../../templates/scripts/timeline/address.js";
 import { readColumns } from "../../templates/scripts/timeline/columns.js";
 import { EventLayer, EventMatches } from "../../templates/scripts/timeline/data.js";
 import { TimelineFinder } from "../../templates/scripts/timeline/find.js";
 import { TimeView } from "../../templates/scripts/timeline/lanes.js";
+import { measurement, rowActivity } from "../../templates/scripts/timeline/measure.js";
 import { spanStatistics } from "../../templates/scripts/timeline/statistics.js";
+import { rateText, sizeIn } from "../../templates/scripts/timeline/text.js";
 
 // Numbers of one byte each.
 function packed(columns) {
@@ -94,4 +97,49 @@ test("a view stays inside of the capture", () => {
   assert.ok(view.to <= view.highest);
   view.zoom(1e-9, 5_000);
   assert.equal(view.width, 50);
+});
+
+test("an address has the view, and what is no view of this form has none", () => {
+  const view = { view: [100, 900], span: [200, 300], event: [4, 250], anchor: [2, 110], query: null, alignment: { step: 3, rank: 1 }, filter: "/a&b=(é)/", pinned: ["r3", "c0"], notes: [{ from: 110, to: 120, text: "a, <b>&" }, { from: 90, to: 90, text: "x" }] };
+  const hash = timelineAddress(view, 100);
+  assert.equal(hash, "#timeline=0,800&span=100,200&event=4,150&anchor=2,10&step=3,1&pin=r3,c0&rows=%2Fa%26b%3D%28%C3%A9%29%2F&note=10,20,a%2C%20%3Cb%3E%26&note=-10,-10,x");
+  assert.deepEqual(timelineView(hash, 100), view);
+  for (const wrong of ["", "#timeline", "#timeline=", "#timeline=1,2,3", "#timeline=9e99,1", "#gaps"]) assert.equal(timelineView(wrong, 0), null);
+  const unknown = timelineView("#timeline=1,2&event=x&more=1&&span=5", 0);
+  assert.deepEqual([unknown.view, unknown.event, unknown.span, unknown.filter, unknown.pinned], [[1, 2], null, null, "", []]);
+  const cut = timelineView("#timeline=1,2&rows=%E2%8&pin=r1,r1,x2,r", 0);
+  assert.deepEqual([cut.filter, cut.pinned, cut.notes], ["", ["r1"], []]);
+});
+
+test("two events are measured by their edges", () => {
+  const events = layer();
+  const data = { shortName: (_, event) => `event ${event}` };
+  const [first, second, call] = [0, 1, 2].map((event) => ({ layer: events, event }));
+  const touching = measurement(data, second, first);
+  assert.deepEqual([touching.gap, touching.overlap, touching.starts, touching.ends, touching.whole], [null, 0, 10, 20, 30]);
+  assert.deepEqual(measurement(data, first, call).gap, [95, 100]);
+  const within = measurement(data, { layer: events, event: 3 }, first);
+  assert.deepEqual([within.overlap, within.ends, within.drawn], [5, 5, [100, 100]]);
+  const rows = [{ group: 0 }, { group: 0 }];
+  assert.deepEqual(rowActivity({ rows, layerFor: () => events }, 1, [92, 120]), { busy: 8, idle: 20, events: 2, remark: "" });
+});
+
+test("the details of a copy end with its size", () => {
+  assert.deepEqual(sizeIn("Pageable → Device, 4.194 MB"), { text: "4.194 MB", bytes: 4194000 });
+  assert.deepEqual(sizeIn("1,023 B"), { text: "1,023 B", bytes: 1023 });
+  for (const none of ["", "grid 8×1×1, 32 registers", "Pageable → Device", "4 MB of it"]) assert.equal(sizeIn(none), null);
+  assert.equal(rateText(4_194_000, 329_300), "12.74 GB/s");
+  assert.equal(rateText(0, 5) + rateText(5, 0), "");
+});
+
+test("notes of an address are few, short and have a time and a text", () => {
+  const notes = (fields) => timelineView(`#timeline=1,2&${fields}`, 0).notes;
+  assert.deepEqual(notes("note=5,3,a&note=5,a&note=x,1,a&note=1,2,&note=1,2,%20&note"), [{ from: 5, to: 5, text: "a" }]);
+  assert.equal(notes(Array(50).fill("note=1,1,a").join("&")).length, 20);
+  assert.equal(notes(`note=1,1,${"a".repeat(500)}`)[0].text.length, 80);
+  assert.equal(Array.from(bounded("😀".repeat(90))).length, 80);
+  // half of a character cannot be in an address
+  assert.equal(bounded("a\ud83d"), "a\ufffd");
+  const view = { view: [0, 1], span: null, event: null, anchor: null, alignment: null, filter: "", pinned: [] };
+  assert.equal(timelineAddress({ ...view, notes: [{ from: 0, to: 0, text: "\ud83d" }] }, 0), "#timeline=0,1&note=0,0,%EF%BF%BD");
 });

@@ -5,7 +5,7 @@ import { readColumns, runningSums } from "./columns.js";
 import { TimelineRanks } from "./ranks.js";
 import { TimelineActivity } from "./activity.js";
 import { TimelineSums } from "./sums.js";
-import { EVENT_COLORS, NEUTRAL_COLORS, durationText, eventColor, instantText, instantTexts } from "./text.js";
+import { EVENT_COLORS, NEUTRAL_COLORS, durationText, eventColor, instantText, instantTexts, sizeIn } from "./text.js";
 
 /**
  * @import { Numbers } from "./columns.js"
@@ -284,6 +284,8 @@ export class TimelineData {
     this.short = new Map(header.short.map(([name, label]) => [header.names[name], label])); // of kernels, by full name
     this.number = new RegExp(header.number, "g"); // the numbers that differ between names of repetitions
     this.labels = header.labels;
+    /** @type {string[]} */
+    this.barTexts = []; // by label, made on first use
     this.groups = header.groups;
     this.rows = header.rows;
     this.curves = header.curves;
@@ -337,6 +339,15 @@ export class TimelineData {
     return this.ranks?.list[this.ranks.of[group]] ?? null;
   }
 
+  /**
+   * The name of a row, with that of its group.
+   * @param {number} row
+   */
+  rowName(row) {
+    const { group, label } = this.rows[row];
+    return `${this.groupName(group)}, ${label}`;
+  }
+
   /** @param {number} time */
   instant(time) {
     return instantText(time - this.origin);
@@ -388,6 +399,26 @@ export class TimelineData {
   shortName(layer, event) {
     const name = this.name(layer, event);
     return this.short.get(name) ?? name;
+  }
+
+  /**
+   * The name of an event on its bar: that of a copy or a set without brackets, and with its size.
+   * @param {EventLayer} layer
+   * @param {number} event
+   */
+  barText(layer, event) {
+    const label = layer.label[event];
+    this.barTexts[label] ??= this.#barText(this.shortName(layer, event), this.details(layer, event));
+    return this.barTexts[label];
+  }
+
+  /**
+   * @param {string} name
+   * @param {string} details
+   */
+  #barText(name, details) {
+    const size = sizeIn(details);
+    return size ? `${name.replace(/^\[CUDA (?:memcpy )?(.+)\]$/, "$1")} ${size.text}` : name;
   }
 
   /**

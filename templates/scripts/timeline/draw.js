@@ -3,26 +3,33 @@
 import { firstAbove } from "../searching.js";
 import { EVENT_HEIGHT, TimelineCanvas } from "./canvas.js";
 import { EventPainter } from "./events.js";
+import { laneKey } from "./lanes.js";
 import { SplitPainter, splitPaints } from "./split.js";
-import { EVENT_COLORS, amountText, timeTicks } from "./text.js";
+import { EVENT_COLORS, SPLIT_LABEL, amountText, durationText, timeTicks } from "./text.js";
 
 /**
  * @import { EventLayer, EventMatches, TimelineData } from "./data.js"
  * @import { TimeView, TimelineLanes } from "./lanes.js"
  * @import { Alignment } from "./ranks.js"
- * @import { Curve, Hit, Lane, Selected, Span, Tick } from "./types.js"
+ * @import { Measurement } from "./measure.js"
+ * @import { Curve, Hit, Lane, Note, Point, Selected, Span, Tick } from "./types.js"
  */
 
 const STRIP_HEIGHT = 14; // px, as all lengths here
 const TICKS_HEIGHT = 22;
+const NOTE_HEIGHT = 18;
+const LEAST_TAG = 8;
+const MOST_TAG = 260;
 const TICK_DISTANCE = 96;
 const LEAST_STEPS = 8; // a step can be up to 2.5 times as long as requested, so this gives at least three ticks
 const MOST_ARROWS = 50;
-export const SPLIT_LABEL = "Where the time went";
+const PIN_X = 9;
+export const PIN_ROOM = 18; // from the left edge: a click there pins a row
+const LEAST_GROUP_NAME = 40;
 
 /**
  * The state to draw; `matchesOf`: the search matches of a layer.
- * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, collapsed: Set<number>, unfolded: Set<number>, spread: Set<number>, shifts: Float64Array, alignment: Alignment | null, chosen: Lane | null, selected: Selected | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
+ * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, stuck: number, isCollapsed: (group: number) => boolean, unfolded: Set<number>, spread: Set<number>, shifts: Float64Array, alignment: Alignment | null, chosen: Lane | null, pointed: Lane | null, selected: Selected | null, measured: Measurement | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
  * @typedef {{ text: string, paint: string, span: Span, isAlways?: boolean }} Strip
  */
 
@@ -47,7 +54,28 @@ export class TimelinePainter extends TimelineCanvas {
     const [, exact] = data.layers;
     if (exact) this.strips.push({ text: "exact", paint: "green", span: [exact.from, exact.to] });
     const strips = Math.max(this.strips.length, data.ranks ? 1 : 0);
-    this.axis = TICKS_HEIGHT + strips * STRIP_HEIGHT;
+    this.scales = TICKS_HEIGHT + strips * STRIP_HEIGHT; // the height of strips and ticks
+    /** @type {Note[]} */
+    this.notes = [];
+    /** @type {{ note: Note, left: number, right: number }[]} */
+    this.tags = []; // of the notes, as drawn
+  }
+
+  // The height of everything above the lanes.
+  get axis() {
+    return this.scales + this.#noteHeight;
+  }
+
+  get #noteHeight() {
+    return this.notes.length ? NOTE_HEIGHT : 0;
+  }
+
+  /**
+   * The note whose tag is at a point.
+   * @param {Point} point
+   */
+  noteAt({ x, y }) {
+    return y < this.#noteHeight ? (this.tags.findLast(({ left, right }) => x >= left && x <= right)?.note ?? null) : null;
   }
 
   /**
@@ -68,25 +96,49 @@ export class TimelinePainter extends TimelineCanvas {
   paint(scene) {
     this.begin(scene.view);
     this.scene = scene;
-    const { scrollTop, lanes, view } = scene;
+    const { stuck, view } = scene;
     const layer = this.data.layerFor(view.from, view.to);
     this.events.begin(view, layer, scene.matchesOf(layer));
     this.splitColors = splitPaints(this.eventPaints.slice(EVENT_COLORS), this.data.categories, this.events.pixel.bind(this.events));
-    const seen = lanes.between(scrollTop, scrollTop + this.height - this.axis);
+    const below = this.axis + stuck; // pinned lanes
+    const isStuck = (/** @type {Lane} */ { isPinned }) => isPinned && stuck > 0;
+    const visible = this.visible(scene);
+    /** @type {[Lane[], number, number][]} */
+    const areas = [
+      [visible.filter((lane) => !isStuck(lane)), below, this.height],
+      [visible.filter(isStuck), this.axis, stuck],
+    ];
     const distance = Math.min(TICK_DISTANCE, this.plotWidth / LEAST_STEPS);
     const aligned = this.#aligned();
     const { ticks, baseText } = timeTicks(view, aligned ? aligned.span[0] : this.data.origin, distance / this.scale);
     this.within(this.gutter, this.axis, this.plotWidth, this.height, () => {
       this.#drawBackdrop(ticks);
-      for (const lane of seen) this.#drawLane(lane, this.#topOf(lane));
+      for (const [lanes, top, height] of areas) {
+        this.within(this.gutter, top, this.plotWidth, height, () => {
+          for (const lane of lanes) this.#drawLane(lane, this.#topOf(lane));
+        });
+      }
       this.#drawMarkings();
     });
-    this.within(0, this.axis, this.width, this.height, () => {
-      this.fill(this.paints.rule, this.gutter - 1, this.axis, 1, this.height);
-      for (const lane of seen) this.#drawGutter(lane, this.#topOf(lane));
-    });
+    this.fill(this.paints.rule, this.gutter - 1, this.axis, 1, this.height);
+    for (const [lanes, top, height] of areas) {
+      this.within(0, top, this.width, height, () => {
+        for (const lane of lanes) this.#drawGutter(lane, this.#topOf(lane));
+      });
+    }
+    if (stuck) this.fill(this.paints.muted, 0, below - 1, this.width, 1);
     const since = aligned && [`since ${aligned.name}`, baseText].filter(Boolean).join(": ");
     this.#drawAxis(ticks, since ?? baseText, aligned);
+  }
+
+  /**
+   * The lanes in view: pinned ones, unless they scroll, and those that the place of the scroll bar shows.
+   * @param {{ lanes: TimelineLanes, scrollTop: number, stuck: number }} scene
+   */
+  visible({ lanes, scrollTop, stuck }) {
+    const pinned = stuck ? lanes.all.filter(({ isPinned }) => isPinned) : [];
+    const others = lanes.between(scrollTop + stuck, scrollTop + this.height - this.axis);
+    return [...pinned, ...others.filter((lane) => !pinned.includes(lane))];
   }
 
   // The name of the aligned step, and its span on the rank whose times are not shifted; null if there is none.
@@ -117,7 +169,8 @@ export class TimelinePainter extends TimelineCanvas {
 
   /** @param {Lane} lane */
   #topOf(lane) {
-    return this.axis + lane.top - this.scene.scrollTop;
+    const { stuck, scrollTop } = this.scene;
+    return this.axis + lane.top - (lane.isPinned && stuck ? 0 : scrollTop);
   }
 
   /** @param {Tick[]} ticks */
@@ -218,6 +271,7 @@ export class TimelinePainter extends TimelineCanvas {
   // Draws on top of the events: the selected span, outlines, and arrows from a call to the work that it launched.
   #drawMarkings() {
     const { span, hovered, selected } = this.scene;
+    if (!this.scene.alignment) this.#drawNotes();
     if (span) this.#drawSpan(this.x(span[0]), this.x(span[1]));
     if (hovered) {
       if (hovered.layer !== selected?.layer || !selected.together.includes(hovered.event)) {
@@ -233,6 +287,59 @@ export class TimelinePainter extends TimelineCanvas {
       this.#drawArrow(selected.layer, isCall ? selected.event : event, isCall ? event : selected.event);
     }
     this.#outlineEvent(selected.layer, selected.event, this.paints.text, 2);
+    if (this.scene.measured) this.#drawMeasure(this.scene.measured);
+  }
+
+  /**
+   * Draws a distance as in a technical drawing: a line at each edge, a line with arrows between them, and the length.
+   * @param {Measurement} measured
+   */
+  #drawMeasure({ first, second, drawn }) {
+    const { context } = this;
+    const lanes = [first.row, second.row].map((row) => this.scene.lanes.forRow(row));
+    if (!lanes[0] || !lanes[1]) return;
+    const [from, to] = lanes.map((lane) => lane && this.#topOf(lane));
+    const [left, right] = drawn.map((time) => this.x(time) + 0.5);
+    const middle = this.snap((Number(from) + Number(to) + lanes[1].height) / 2) + 0.5;
+    const [top, bottom] = [Math.min(Number(from), Number(to)) - 1, Math.max(Number(from) + lanes[0].height, Number(to) + lanes[1].height) + 1];
+    context.strokeStyle = context.fillStyle = this.paints.link;
+    context.lineWidth = 1.5;
+    context.beginPath();
+    for (const x of [left, right]) {
+      context.moveTo(x, top);
+      context.lineTo(x, bottom);
+    }
+    context.moveTo(left, middle);
+    context.lineTo(right, middle);
+    context.stroke();
+    this.font(11, 600);
+    const text = durationText(drawn[1] - drawn[0]);
+    const width = context.measureText(text).width + 12;
+    const isInside = right - left > width + 16;
+    if (right - left > 12) {
+      this.#drawTip(left, middle, 6);
+      this.#drawTip(right, middle, -6);
+    }
+    const inView = (Math.max(left, this.gutter) + Math.min(right, this.width) - width) / 2;
+    const beside = right + 6 + width < this.width ? right + 6 : left - 6 - width;
+    const x = isInside ? inView : beside;
+    this.fill(this.paints.link, x, middle - 8, width, 16);
+    context.fillStyle = this.paints.page;
+    context.fillText(text, x + 6, middle + 0.5);
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} length
+   */
+  #drawTip(x, y, length) {
+    const { context } = this;
+    context.beginPath();
+    context.moveTo(x, y);
+    context.lineTo(x + length, y - 3.5);
+    context.lineTo(x + length, y + 3.5);
+    context.fill();
   }
 
   /**
@@ -292,13 +399,15 @@ export class TimelinePainter extends TimelineCanvas {
   }
 
   /**
-   * The top of an event in px; null if its group is collapsed.
+   * The top of an event in px; null if its row is not shown, or behind pinned ones.
    * @param {EventLayer} layer
    * @param {number} event
    */
   #topOfEvent(layer, event) {
-    const lane = this.scene.lanes.ofRow[layer.rowOf(event)];
-    return lane < 0 ? null : this.#topOf(this.scene.lanes.all[lane]) + 2;
+    const { lanes, stuck } = this.scene;
+    const lane = lanes.all[lanes.ofRow[layer.rowOf(event)]];
+    const isHidden = !lane || (stuck > 0 && !lane.isPinned && this.#topOf(lane) < this.axis + stuck - lane.height / 2);
+    return isHidden ? null : this.#topOf(lane) + 2;
   }
 
   /**
@@ -359,26 +468,61 @@ export class TimelinePainter extends TimelineCanvas {
   #drawGutter(lane, y) {
     const middle = y + lane.height / 2 + 0.5;
     const room = this.gutter - 24;
+    if (laneKey(lane)) this.#drawPin(lane, lane.kind === "curve" ? y + 12 : middle);
     if (lane.kind === "group") {
       this.fill(this.paints.surface, 0, y, this.gutter, lane.height);
-      this.#drawTriangle(9, middle, this.scene.collapsed.has(lane.index));
+      this.#drawTriangle(9, middle, this.scene.isCollapsed(lane.index));
       this.#drawName(headingText(this.data, lane.index), 20, middle, this.width - 30, 600);
     } else if (lane.kind === "fold") {
       this.#drawTriangle(29, middle, !this.scene.spread.has(lane.index));
       this.#drawName(foldText(this.data, lane.index), 40, middle, this.width - 50, 400, this.paints.muted);
     } else if (lane.kind === "row") {
-      this.#drawName(this.data.rows[lane.index].label, 20, middle, room, this.scene.chosen === lane ? 600 : 400);
+      this.#drawRowName(lane, this.data.rows[lane.index].label, middle);
     } else if (lane.kind === "split") {
-      this.#drawName(SPLIT_LABEL, 20, middle, room, this.scene.chosen === lane ? 600 : 400);
+      this.#drawRowName(lane, SPLIT_LABEL, middle);
     } else if (lane.kind === "empty") {
       const { counted } = this.scene.lanes.emptyOf(lane.index);
       this.#drawTriangle(29, middle, !this.scene.unfolded.has(lane.index));
-      this.#drawName(counted, 40, middle, this.width - 50, 400, this.paints.muted);
+      this.#drawName(counted, 40, middle, this.gutter - 44, 400, this.paints.muted);
     } else {
       const curve = this.data.curves[lane.index];
-      this.#drawName(curve.label, 20, y + 12, room, 400);
+      this.#drawRowName(lane, curve.label, y + 12);
       this.#drawName(`max ${amountText(curve.max, curve.unit)}`, 20, y + 26, room, 400, this.paints.muted);
     }
+  }
+
+  /**
+   * The name of a row; of a pinned one also the name of its group, as far as there is room.
+   * @param {Lane} lane
+   * @param {string} label
+   * @param {number} y
+   */
+  #drawRowName(lane, label, y) {
+    const room = this.gutter - 24;
+    this.#drawName(label, 20, y, room, this.scene.chosen === lane ? 600 : 400);
+    const left = this.context.measureText(label).width + 8;
+    const group = this.data.groupName(lane.group).replace(/ \(.*\)$/, ""); // without the kind of GPU
+    if (lane.isPinned && room - left > LEAST_GROUP_NAME) this.#drawName(group, 20 + left, y, room - left, 400, this.paints.muted);
+  }
+
+  /**
+   * The pin of a lane: pinned, or offered where the pointer or the keyboard is.
+   * @param {Lane} lane
+   * @param {number} y
+   */
+  #drawPin(lane, y) {
+    const { context, scene } = this;
+    if (!lane.isPinned && scene.pointed !== lane && scene.chosen !== lane) return;
+    context.fillStyle = context.strokeStyle = lane.isPinned ? this.paints.link : this.paints.muted;
+    context.lineWidth = 1.5;
+    context.beginPath();
+    context.arc(PIN_X, y - 3, 3, 0, 2 * Math.PI);
+    if (lane.isPinned) context.fill();
+    else context.stroke();
+    context.beginPath();
+    context.moveTo(PIN_X, y);
+    context.lineTo(PIN_X, y + 6);
+    context.stroke();
   }
 
   /**
@@ -431,7 +575,9 @@ export class TimelinePainter extends TimelineCanvas {
     this.fill(this.paints.page, 0, 0, this.width, this.axis);
     const text = aligned && `Aligned: each rank since its ${aligned.name}`;
     const strips = text ? [{ text, paint: "orange", span: aligned.span, isAlways: true }] : this.strips;
-    strips.forEach((strip, number) => this.#drawStrip(strip, number * STRIP_HEIGHT));
+    strips.forEach((strip, number) => this.#drawStrip(strip, this.#noteHeight + number * STRIP_HEIGHT));
+    this.tags = aligned ? [] : this.#placeTags();
+    this.within(this.gutter, 0, this.plotWidth, this.axis, () => this.tags.forEach((tag) => this.#drawTag(tag)));
     const middle = this.axis - TICKS_HEIGHT / 2;
     this.#drawName(baseText, 20, middle, this.gutter - 24, 400, this.paints.muted);
     this.font(11);
@@ -440,6 +586,41 @@ export class TimelinePainter extends TimelineCanvas {
     this.within(this.gutter, 0, this.plotWidth, this.axis, () => this.#writeTicks(ticks, middle, origin));
     for (const [time] of ticks) this.fill(this.paints.muted, this.x(time), this.axis - 5, 1, 5);
     this.fill(this.paints.rule, 0, this.axis - 1, this.width, 1);
+  }
+
+  // The tags of notes in view, from left to right: as wide as the text, or up to the next one.
+  #placeTags() {
+    this.font(11);
+    const { from, to } = this.view;
+    const seen = this.notes.filter((note) => note.from <= to && note.to >= from);
+    const lefts = seen.map((note) => Math.max(this.x(note.from), this.gutter));
+    return seen.map((note, at) => {
+      const width = Math.min(this.context.measureText(note.text).width + 10, MOST_TAG);
+      const end = at + 1 < seen.length ? lefts[at + 1] - 2 : this.width;
+      return { note, left: lefts[at], right: Math.max(Math.min(lefts[at] + width, end), lefts[at] + LEAST_TAG) };
+    });
+  }
+
+  /** @param {{ note: Note, left: number, right: number }} tag */
+  #drawTag({ note, left, right }) {
+    const { context, paints } = this;
+    this.fill(paints.text, left, 1, right - left, NOTE_HEIGHT - 3);
+    context.fillStyle = paints.page;
+    if (right - left > 2 * LEAST_TAG) this.text(note.text, left + 5, (NOTE_HEIGHT - 1) / 2 + 0.5, right - left - 8);
+    const [first, last] = [note.from, note.to].map((time) => this.x(time));
+    if (last > first + 1) this.fill(paints.text, first, NOTE_HEIGHT - 2, last - first, 2);
+  }
+
+  // A line through the rows at each end of a note.
+  #drawNotes() {
+    const { context } = this;
+    context.globalAlpha = 0.55;
+    for (const { from, to } of this.notes) {
+      for (const time of from === to ? [from] : [from, to]) {
+        if (time >= this.view.from && time <= this.view.to) this.fill(this.paints.text, this.x(time), this.axis, 1, this.height);
+      }
+    }
+    context.globalAlpha = 1;
   }
 
   /**

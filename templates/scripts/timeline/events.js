@@ -211,7 +211,7 @@ export class EventPainter {
   /** @param {number} event */
   #eventText(event) {
     const { layer, data } = this;
-    const text = data.shortName(layer, event);
+    const text = data.barText(layer, event);
     return layer.events && layer.events[event] > 1 ? `${formatCount(layer.events[event])} × ${text}` : text;
   }
 

@@ -1,6 +1,7 @@
 // Finds the targets of other parts of the page: the matching labels, and the event or curve to go to.
 
 import { literally } from "../matching.js";
+import { sizeIn } from "./text.js";
 
 /**
  * @import { EventLayer, TimelineData } from "./data.js"
@@ -18,9 +19,6 @@ import { literally } from "../matching.js";
  */
 
 export class TimelineFinder {
-  static SIZE = /(?:^|, )([\d.,]+) ([kMGT]?B)$/;
-  /** @type {Record<string, number>} */
-  static SIZES = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
   static ROUNDING = 1e-3; // sizes in details are rounded to four digits
 
   /** @param {TimelineData} data */
@@ -71,8 +69,7 @@ export class TimelineFinder {
    * @param {Span} span
    */
   static #isWithin(details, [from, below]) {
-    const [, number, unit] = TimelineFinder.SIZE.exec(details) ?? [];
-    const size = Number(number?.replaceAll(",", "")) * TimelineFinder.SIZES[unit] * (1 + TimelineFinder.ROUNDING);
+    const size = (sizeIn(details)?.bytes ?? NaN) * (1 + TimelineFinder.ROUNDING);
     return size >= from && size < below * (1 + TimelineFinder.ROUNDING);
   }
 

@@ -2,13 +2,12 @@
 // row that led there. Pages without their own history (some sandboxed frames) silently go without.
 
 import { bringIntoView } from "../links.js";
+import { timelineAddress, timelineView } from "./address.js";
 
 /**
  * @import { Timeline } from "./timeline.js"
- * @import { TimelineState } from "./types.js"
+ * @import { EventPlace, Hit, TimelineState, TimelineView } from "./types.js"
  */
-
-const TIMELINE_ADDRESS = /^#timeline=(-?\d+),(-?\d+)(?:&span=(-?\d+),(-?\d+))?(?:&event=(\d+),(-?\d+))?(?:&step=(\d+),(\d+))?$/;
 
 export class TimelineHistory {
   /** @type {number | undefined} */
@@ -22,7 +21,7 @@ export class TimelineHistory {
     /** @type {Map<number, Element | null>} */
     this.focused = new Map(); // the focused element before each jump
     window.addEventListener("popstate", ({ state }) => this.#arrive(state));
-    if (history.state?.timeline) this.#restore(history.state);
+    if (history.state?.timeline) this.#restore(history.state.timeline);
     else this.#follow(location.hash);
     this.written = this.#address();
   }
@@ -39,15 +38,15 @@ export class TimelineHistory {
     const place = { left: scrollX, top: scrollY };
     const number = performance.now();
     this.focused.set(number, document.activeElement);
-    this.#keep("replaceState", { ...this.#state(), place, number });
-    this.#keep("pushState", this.#state());
+    this.#keep("replaceState", { timeline: this.#view(), place, number });
+    this.#keep("pushState", { timeline: this.#view() });
   }
 
   #write() {
     const address = this.#address();
     if (address === this.written) return;
     this.written = address;
-    this.#keep("replaceState", this.#state(), address);
+    this.#keep("replaceState", { timeline: this.#view() }, address);
   }
 
   /**
@@ -66,28 +65,15 @@ export class TimelineHistory {
     }
   }
 
-  /** @returns {TimelineState} */
-  #state() {
-    const { view, span, search, alignment } = this.timeline;
-    return { timeline: { view: [view.from, view.to], span, event: this.#event(), query: search.query, alignment } };
+  /** @returns {TimelineView} */
+  #view() {
+    const { view, span, search, alignment, selected, anchor, filter, pinned, notes } = this.timeline;
+    const place = (/** @type {Hit | null} */ hit) => hit && /** @type {EventPlace} */ ([hit.layer.rowOf(hit.event), hit.layer.start[hit.event]]);
+    return { view: [view.from, view.to], span, event: place(selected), anchor: place(anchor), query: search.query, alignment, filter: filter.text, pinned, notes: notes.all };
   }
 
-  /** @returns {[number, number] | null} */
-  #event() {
-    const { selected } = this.timeline;
-    return selected && [selected.layer.rowOf(selected.event), selected.layer.start[selected.event]];
-  }
-
-  // The view as an address: whole ns since the start of the window, like the times in tables and on the axis.
   #address() {
-    const { data, view, span, alignment } = this.timeline;
-    const times = (/** @type {number[]} */ ...all) => all.map((time) => Math.round(time - data.origin)).join(",");
-    const event = this.#event();
-    const parts = [times(view.from, view.to)];
-    if (span) parts.push(`span=${times(...span)}`);
-    if (event) parts.push(`event=${event[0]},${times(event[1])}`);
-    if (alignment) parts.push(`step=${alignment.step},${alignment.rank}`);
-    return `#timeline=${parts.join("&")}`;
+    return timelineAddress(this.#view(), this.timeline.data.origin);
   }
 
   /**
@@ -95,44 +81,52 @@ export class TimelineHistory {
    * @param {string} hash
    */
   #follow(hash) {
-    const numbers = TIMELINE_ADDRESS.exec(hash)?.slice(1).map(Number);
-    if (!numbers) return false;
-    const { origin } = this.timeline.data;
-    const [from, to, begin, end, row, start, step, rank] = numbers.map((value, index) => (index === 4 || index > 5 ? value : value + origin));
-    this.#restore({
-      timeline: {
-        view: [from, to],
-        span: Number.isFinite(begin) ? [begin, end] : null,
-        event: Number.isFinite(row) ? [row, start] : null,
-        query: null,
-        alignment: Number.isFinite(step) ? { step, rank } : null,
-      },
-    });
-    return true;
+    const view = timelineView(hash, this.timeline.data.origin);
+    if (view) this.#restore(view);
+    return view !== null;
   }
 
-  /** @param {TimelineState} state */
-  #restore({ timeline: { view, span, event, query, alignment } }) {
+  /**
+   * A state can come from an older page at the same address, which had no pins, filter or notes.
+   * @param {TimelineView} view
+   */
+  #restore({ view, span, event, anchor, query, alignment = null, filter = "", pinned = [], notes = [] }) {
     const { timeline } = this;
+    timeline.pinned = pinned;
+    timeline.filter.set(filter);
+    timeline.notes.set(notes);
     timeline.search.restore(query);
-    timeline.align(alignment ?? null);
+    timeline.align(alignment);
     timeline.view.set(...view);
     if (span) timeline.chooseSpan(...span);
     else timeline.clearSpan();
     timeline.select(event && timeline.data.find(...event));
+    timeline.measureFrom(anchor && timeline.data.find(...anchor));
     timeline.draw();
   }
 
   /** @param {TimelineState | null} state */
   #arrive(state) {
     clearTimeout(this.timer);
-    if (state?.timeline) this.#restore(state);
+    const { notes, pinned, filter } = this.#view();
+    if (state?.timeline) this.#restore({ ...state.timeline, notes, pinned, filter }); // Back takes nothing of these away
     else if (this.#follow(location.hash)) bringIntoView(this.timeline.section);
     else return;
-    this.written = this.#address();
+    const isKept = !state?.timeline || same(state.timeline, this.#view());
+    this.written = isKept ? this.#address() : "";
     if (!state?.place) return;
     window.scrollTo({ ...state.place, behavior: "instant" });
     const focused = this.focused.get(state.number ?? NaN);
     if (focused instanceof HTMLElement && focused.isConnected) focused.focus({ preventScroll: true });
   }
+}
+
+/**
+ * Whether two views have the same notes, pins and filter.
+ * @param {TimelineView} one
+ * @param {TimelineView} other
+ */
+function same(one, other) {
+  const [first, second] = [one, other].map(({ notes, pinned, filter }) => JSON.stringify([notes, pinned, filter]));
+  return first === second;
 }

@@ -1,6 +1,6 @@
 // Layout of the timeline: lanes from top to bottom, and the visible time span from left to right.
 
-import { countText } from "./text.js";
+import { SPLIT_LABEL, countText } from "./text.js";
 
 /**
  * @import { TimelineData } from "./data.js"
@@ -10,17 +10,32 @@ import { countText } from "./text.js";
 const LANE_HEIGHT = { group: 26, split: 20, row: 20, curve: 38, empty: 20, fold: 20 };
 const LEAST_VIEW = 50; // ns: no use in zooming in further
 
-// Group headings, and the lanes of expanded groups, with their positions in px: the activity of a GPU, rows, and curves.
-// Rows without events in the window and curves that are always 0 are folded, and so are ranks that are similar to another.
+/**
+ * What the reader chose: groups that are collapsed or show their empty rows, ranks that show similar ones, the keys of
+ * pinned lanes, and a test of the names of rows.
+ * @typedef {{ collapsed: Set<number>, unfolded: Set<number>, spread: Set<number>, pinned: string[], filter: ((name: string) => boolean) | null }} Choices
+ */
+
+/**
+ * A short name of a row, a curve or the activity of a GPU, for addresses; empty for other lanes, which cannot be pinned.
+ * @param {Pick<Lane, "kind" | "index">} lane
+ */
+export function laneKey({ kind, index }) {
+  return ["row", "curve", "split"].includes(kind) ? `${kind[0]}${index}` : "";
+}
+
+// Pinned lanes, then group headings and the lanes of expanded groups, with their positions in px: the activity of a GPU,
+// rows, and curves. Rows without events in the window and curves that are always 0 are folded, and so are ranks that are
+// similar to another. A filter shows all that it accepts, and nothing else.
 export class TimelineLanes {
   /**
    * @param {TimelineData} data
-   * @param {Set<number>} collapsed
-   * @param {Set<number>} unfolded
-   * @param {Set<number>} spread
+   * @param {Choices} choices
    */
-  constructor(data, collapsed, unfolded, spread) {
+  constructor(data, { collapsed, unfolded, spread, pinned, filter }) {
     this.data = data;
+    this.pinned = new Set(pinned);
+    this.filter = filter;
     /** @type {Lane[]} */
     this.all = [];
     this.height = 0;
@@ -30,21 +45,76 @@ export class TimelineLanes {
     this.empty = new Map(); // by expanded group: its empty rows and curves, which are folded
     const rows = numbersByGroup(data.rows, data.groups.length);
     const curves = numbersByGroup(data.curves, data.groups.length);
+    for (const key of this.pinned) this.#pin(key);
+    this.pinnedHeight = this.height;
     this.#inOrder(spread, (group) => {
+      if (filter && !this.#accepts(group, rows[group], curves[group])) return;
       this.ofGroup[group] = this.all.length;
       this.#add("group", group, group);
       if (collapsed.has(group)) return;
       const device = data.activity.groups.indexOf(group);
-      if (device >= 0) this.#add("split", device, group);
+      if (device >= 0) this.#addAll("split", [device], group);
+      if (filter) {
+        this.#addAll("row", rows[group], group);
+        this.#addAll("curve", curves[group], group);
+        return;
+      }
       const zeros = curves[group].filter((curve) => data.curves[curve].max === 0);
       const idle = rows[group].filter((row) => !hasEvents(data, row));
       // a folded row takes as much room as a row
       const empty = { rows: idle.length + zeros.length > 1 ? idle : [], curves: zeros };
       this.empty.set(group, empty);
-      this.#addAll(rows[group].filter((row) => !empty.rows.includes(row)), curves[group].filter((curve) => !zeros.includes(curve)), group);
-      if (empty.rows.length || zeros.length) this.#add("empty", group, group);
-      if (unfolded.has(group)) this.#addAll(empty.rows, zeros, group);
+      this.#addAll("row", rows[group].filter((row) => !empty.rows.includes(row)), group);
+      this.#addAll("curve", curves[group].filter((curve) => !zeros.includes(curve)), group);
+      if (!empty.rows.length && !zeros.length) return;
+      this.#add("empty", group, group);
+      if (!unfolded.has(group)) return;
+      this.#addAll("row", empty.rows, group);
+      this.#addAll("curve", zeros, group);
     });
+  }
+
+  /** @param {string} key */
+  #pin(key) {
+    const { rows, curves, activity } = this.data;
+    const index = Number(key.slice(1));
+    const kind = /** @type {const} */ (["row", "curve", "split"]).find(([letter]) => letter === key[0]);
+    const group = kind === "split" ? activity.groups[index] : (kind === "row" ? rows : curves)[index]?.group;
+    if (!kind || group === undefined) return;
+    if (kind === "row") this.ofRow[index] = this.all.length;
+    this.#add(kind, index, group, true);
+  }
+
+  /**
+   * The name of a row, a curve or the activity of a GPU, with that of its group.
+   * @param {"row" | "curve" | "split"} kind
+   * @param {number} index
+   * @param {number} group
+   */
+  #name(kind, index, group) {
+    if (kind === "row") return this.data.rowName(index);
+    return `${this.data.groupName(group)}, ${kind === "curve" ? this.data.curves[index].label : SPLIT_LABEL}`;
+  }
+
+  /**
+   * Whether the filter accepts any lane of a group that is not pinned.
+   * @param {number} group
+   * @param {number[]} rows
+   * @param {number[]} curves
+   */
+  #accepts(group, rows, curves) {
+    const device = this.data.activity.groups.indexOf(group);
+    const isShown = (/** @type {"row" | "curve" | "split"} */ kind) => (/** @type {number} */ index) => this.#isShown(kind, index, group);
+    return rows.some(isShown("row")) || curves.some(isShown("curve")) || (device >= 0 && isShown("split")(device));
+  }
+
+  /**
+   * @param {"row" | "curve" | "split"} kind
+   * @param {number} index
+   * @param {number} group
+   */
+  #isShown(kind, index, group) {
+    return !this.pinned.has(laneKey({ kind, index })) && (!this.filter || this.filter(this.#name(kind, index, group)));
   }
 
   /**
@@ -66,6 +136,7 @@ export class TimelineLanes {
       const place = ranks ? ranks.of[group] : -1;
       if (!ranks || place < 0) return add(group);
       const { like, groups: numbers } = ranks.list[place];
+      if (this.filter) return add(group);
       if (like !== place && ranks.list[like].groups.length) return;
       add(group);
       const similar = ranks.like(place);
@@ -93,23 +164,25 @@ export class TimelineLanes {
    * @param {Lane["kind"]} kind
    * @param {number} index
    * @param {number} group
+   * @param {boolean} [isPinned]
    */
-  #add(kind, index, group) {
-    this.all.push({ kind, index, group, top: this.height, height: LANE_HEIGHT[kind] });
+  #add(kind, index, group, isPinned = false) {
+    this.all.push({ kind, index, group, isPinned, top: this.height, height: LANE_HEIGHT[kind] });
     this.height += LANE_HEIGHT[kind];
   }
 
   /**
-   * @param {number[]} rows
-   * @param {number[]} curves
+   * Adds those that are not pinned, and that the filter accepts.
+   * @param {"row" | "curve" | "split"} kind
+   * @param {number[]} indexes
    * @param {number} group
    */
-  #addAll(rows, curves, group) {
-    for (const row of rows) {
-      this.ofRow[row] = this.all.length;
-      this.#add("row", row, group);
+  #addAll(kind, indexes, group) {
+    for (const index of indexes) {
+      if (!this.#isShown(kind, index, group)) continue;
+      if (kind === "row") this.ofRow[index] = this.all.length;
+      this.#add(kind, index, group);
     }
-    for (const curve of curves) this.#add("curve", curve, group);
   }
 
   /**
@@ -122,8 +195,8 @@ export class TimelineLanes {
     const [noEvents, always] = [this.data.window ? "empty in the window" : "empty", "always 0"];
     return {
       names: [...idle, ...zeros],
-      counted: [idle.length && `${countText(idle.length, "row")} ${noEvents}`, zeros.length && `${countText(zeros.length, "counter")} ${always}`]
-        .filter(Boolean).join(", "),
+      // short, because it is written left of the plot
+      counted: idle.length ? countText(idle.length + zeros.length, "empty row") : `${countText(zeros.length, "counter")} ${always}`,
       named: [idle.length && `${noEvents}: ${idle.join(", ")}`, zeros.length && `${always}: ${zeros.join(", ")}`]
         .filter(Boolean).join("; "),
     };

@@ -4,9 +4,10 @@ import { nameElement, newElement, part, toolButton } from "../dom.js";
 import { formatCount } from "../numbers.js";
 import { LinkedTables } from "../tables/linked.js";
 import { timelineTable } from "./elements.js";
+import { measureParts } from "./measure.js";
 import { splitParts, windowParts } from "./spans.js";
 import { KIND_WORDS, NO_STATISTICS, eventsWithin, layerRemark, spanRemark } from "./statistics.js";
-import { countText, durationText, shareText } from "./text.js";
+import { countText, durationText, rateText, shareText, sizeIn } from "./text.js";
 
 /**
  * @import { EventLayer } from "./data.js"
@@ -29,6 +30,7 @@ export class TimelinePanel {
     this.timeline = timeline;
     this.data = timeline.data;
     this.event = part(section, ".timeline-event", HTMLElement);
+    this.measure = part(section, ".timeline-measure", HTMLElement);
     this.span = part(section, ".timeline-span", HTMLElement);
     this.list = part(section, ".timeline-list", HTMLElement);
   }
@@ -47,6 +49,10 @@ export class TimelinePanel {
   /** @param {Selected | null} selected */
   showEvent(selected) {
     this.#fill(this.event, selected ? this.#eventParts(selected) : []);
+  }
+
+  showMeasure() {
+    this.#fill(this.measure, measureParts(this.timeline));
   }
 
   /** @param {Selected} selected */
@@ -70,6 +76,7 @@ export class TimelinePanel {
       { className: "timeline-actions" },
       toolButton("Zoom to it", () => timeline.zoomTo(layer, event)),
       ...(data.isMark(layer, event) ? [] : [statistics]),
+      toolButton("Measure from here", () => timeline.measureFrom(selected)),
       toolButton("Close", () => timeline.select(null)),
     );
     return [title, newElement("dl", {}, ...items), tools];
@@ -85,12 +92,15 @@ export class TimelinePanel {
     const duration = data.duration(layer, event);
     const remark = layerRemark(layer);
     const name = data.name(layer, event);
+    const size = layer.events?.[event] > 1 ? null : sizeIn(details);
+    const rate = size && rateText(size.bytes, layer.end[event] - layer.start[event]);
     return [
       ...(name === data.shortName(layer, event) ? [] : [["Full name", nameElement(name)]]),
       ...(duration ? [["Duration", duration]] : []),
       ["Start", `${data.instant(layer.start[event])}${this.#place(layer.start[event])}${this.#inStep(layer, event)}`],
       ["Row", this.#rowName(layer.rowOf(event))],
       ...(details ? [["Details", nameElement(details)]] : []),
+      ...(rate ? [["Rate", rate]] : []),
       ...(layer.events?.[event] > 1 ? [["Events", `${countText(layer.events[event], "event")} in one block`]] : []),
       ...(remark ? [["Precision", remark]] : []),
     ];
@@ -105,8 +115,7 @@ export class TimelinePanel {
 
   /** @param {number} row */
   #rowName(row) {
-    const { group, label } = this.data.rows[row];
-    return nameElement(`${this.data.groupName(group)}, ${label}`);
+    return nameElement(this.data.rowName(row));
   }
 
   /**

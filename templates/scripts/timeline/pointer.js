@@ -1,9 +1,10 @@
 // Mouse, touchpad and touch input of the timeline.
 
 import { nameElement, newElement, part } from "../dom.js";
-import { SPLIT_LABEL, curveIndex, foldText } from "./draw.js";
+import { PIN_ROOM, curveIndex, foldText } from "./draw.js";
+import { laneKey } from "./lanes.js";
 import { categoryText } from "./spans.js";
-import { amountText, countText, durationText, shareText } from "./text.js";
+import { SPLIT_LABEL, amountText, countText, durationText, shareText } from "./text.js";
 
 /**
  * @import { Timeline } from "./timeline.js"
@@ -12,11 +13,13 @@ import { amountText, countText, durationText, shareText } from "./text.js";
 
 const CLICK_DISTANCE = 4; // px
 const HIT_DISTANCE = 4;
+const SNAP_DISTANCE = 6; // from the end of a selected span to the edge of an event
 const HINT_MS = 2500; // as long as the style takes to fade it
 
 /**
  * The state at the start of a drag.
- * @typedef {{ place: Point, isSpan: boolean, from: number, to: number, scrollTop: number, anchor: number, isMoved: boolean }} Drag
+ * `isAtEdge`: whether each end of a span is the edge of an event.
+ * @typedef {{ place: Point, isSpan: boolean, from: number, to: number, scrollTop: number, isAtEdge: boolean[], isMoved: boolean }} Drag
  */
 
 export class TimelinePointer {
@@ -97,7 +100,7 @@ export class TimelinePointer {
     const { painter, view, box } = this.timeline;
     const isSpan = event.shiftKey || this.isSelecting || place.y < painter.axis;
     const { from, to } = view;
-    this.drag = { place, isSpan, from, to, scrollTop: box.scrollTop, anchor: painter.timeAt(place.x), isMoved: false };
+    this.drag = { place, isSpan, from, to, scrollTop: box.scrollTop, isAtEdge: [false, false], isMoved: false };
   }
 
   /** @param {PointerEvent} event */
@@ -138,8 +141,10 @@ export class TimelinePointer {
     drag.isMoved ||= Math.hypot(x, y) > CLICK_DISTANCE;
     if (!drag.isMoved) return;
     if (drag.isSpan) {
-      const time = timeline.painter.timeAt(place.x);
-      timeline.markSpan(Math.min(drag.anchor, time), Math.max(drag.anchor, time));
+      const ends = [drag.place, place].map((point) => this.#edgeAt(point));
+      if (ends[0].time > ends[1].time) ends.reverse();
+      drag.isAtEdge = [ends[0].isEdge, ends[1].isEdge];
+      timeline.markSpan(ends[0].time, ends[1].time);
       return;
     }
     this.canvas.classList.add("is-dragged");
@@ -154,8 +159,8 @@ export class TimelinePointer {
     const { drag, timeline } = this;
     this.#release(event);
     if (!drag || this.pointers.size) return;
-    if (drag.isMoved && drag.isSpan && timeline.span) timeline.chooseShown(...timeline.span);
-    else if (!drag.isMoved) this.#click(drag.place);
+    if (drag.isMoved && drag.isSpan && timeline.span) timeline.chooseShown(timeline.span, drag.isAtEdge);
+    else if (!drag.isMoved) this.#click(drag.place, event.shiftKey);
   }
 
   /** @param {PointerEvent} event */
@@ -172,12 +177,25 @@ export class TimelinePointer {
     this.canvas.classList.remove("is-dragged");
   }
 
-  /** @param {Point} place */
-  #click(place) {
+  /**
+   * @param {Point} place
+   * @param {boolean} isSecond
+   */
+  #click(place, isSecond) {
     const { timeline } = this;
     const lane = timeline.laneAt(place.y);
+    const note = timeline.painter.noteAt(place);
+    if (note) timeline.notes.edit(note);
+    if (lane && place.x < PIN_ROOM && laneKey(lane)) {
+      timeline.togglePin(lane);
+      return;
+    }
     if (lane) timeline.choose(lane);
-    if (place.x >= timeline.painter.gutter && lane?.kind === "row") timeline.select(this.#eventAt(place, lane));
+    if (place.x >= timeline.painter.gutter && lane?.kind === "row") {
+      const hit = this.#eventAt(place, lane);
+      if (isSecond) timeline.measureTo(hit);
+      else timeline.pick(hit);
+    }
     if (lane?.kind === "group") timeline.toggle(lane.index);
     if (lane?.kind === "empty") timeline.fold(lane.index);
     if (lane?.kind === "fold") timeline.spreadOut(lane.index);
@@ -195,6 +213,21 @@ export class TimelinePointer {
     return event < 0 ? null : { layer, event };
   }
 
+  /**
+   * The time at a place: that of the edge of an event if one is near, in the row there.
+   * @param {Point} point
+   */
+  #edgeAt(point) {
+    const { painter } = this.timeline;
+    const time = painter.timeAt(point.x);
+    const lane = this.timeline.laneAt(point.y);
+    const hit = lane?.kind === "row" ? this.#eventAt(point, lane) : null;
+    const edges = hit ? [hit.layer.start[hit.event], hit.layer.end[hit.event]] : [];
+    const near = edges.filter((edge) => Math.abs(edge - time) * painter.scale <= SNAP_DISTANCE);
+    near.sort((a, b) => Math.abs(a - time) - Math.abs(b - time));
+    return near.length ? { time: near[0], isEdge: true } : { time, isEdge: false };
+  }
+
   /** @param {MouseEvent} event */
   #doubleClick(event) {
     const { timeline } = this;
@@ -207,6 +240,7 @@ export class TimelinePointer {
   #leave() {
     this.#hideTooltip();
     this.timeline.hover(null);
+    this.timeline.point(null);
   }
 
   /** @param {Point} place */
@@ -214,9 +248,13 @@ export class TimelinePointer {
     const { timeline } = this;
     const lane = place.x >= timeline.painter.gutter ? timeline.laneAt(place.y) : null;
     const hit = lane?.kind === "row" ? this.#eventAt(place, lane) : null;
-    this.canvas.classList.toggle("is-heading", ["group", "empty", "fold"].includes(timeline.laneAt(place.y)?.kind ?? ""));
+    const named = timeline.laneAt(place.y);
+    timeline.point(place.x < timeline.painter.gutter ? named : null);
+    const isPin = named && place.x < PIN_ROOM && laneKey(named);
+    const note = timeline.painter.noteAt(place);
+    this.canvas.classList.toggle("is-heading", Boolean(isPin || note) || ["group", "empty", "fold"].includes(named?.kind ?? ""));
     timeline.hover(hit);
-    const lines = hit ? this.#eventLines(hit) : this.#otherLines(place, lane);
+    const lines = note ? [note.text] : hit ? this.#eventLines(hit) : this.#otherLines(place, lane);
     if (lines.length) this.#showTooltip(place, lines);
     else this.#hideTooltip();
   }
@@ -242,6 +280,7 @@ export class TimelinePointer {
     const { timeline } = this;
     const { data, painter } = timeline;
     const hovered = lane ?? (place.x < painter.gutter ? this.timeline.laneAt(place.y) : null);
+    if (hovered && place.x < PIN_ROOM && laneKey(hovered)) return [hovered.isPinned ? "Unpin" : "Pin to the top"];
     if (hovered?.kind === "fold") return [foldText(data, hovered.index)];
     if (hovered?.kind === "empty") return timeline.lanes.emptyOf(hovered.index).names;
     if (hovered?.kind === "split") return lane ? this.#splitLines(lane, place.x) : [SPLIT_LABEL];
@@ -252,8 +291,7 @@ export class TimelinePointer {
       return at < 0 ? [label] : [label, amountText(value[at], unit)];
     }
     if (lane || hovered?.kind !== "row") return [];
-    const { label, group } = data.rows[hovered.index];
-    return [`${data.groupName(group)}, ${label}`];
+    return [data.rowName(hovered.index)];
   }
 
   /**

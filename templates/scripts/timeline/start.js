@@ -5,69 +5,12 @@ import { bringIntoView, keepTarget } from "../links.js";
 import { canUnpack, unpacked } from "../payload.js";
 import { TimelineData } from "./data.js";
 import { TimelineHistory } from "./history.js";
+import { listenToKeys } from "./keys.js";
 import { swatch } from "./spans.js";
 import { countText, durationText } from "./text.js";
 import { Timeline } from "./timeline.js";
 
 /** @import { SpanTarget, StepTarget, TimelineTarget } from "./types.js" */
-
-const PAN_SHARE = 0.2; // of the view
-// of W, A, S and D: for a stroke, and for each repetition while the key is held
-const STROKE = { pan: 0.15, zoom: 1.5 };
-const HELD = { pan: 0.04, zoom: 1.1 };
-
-/**
- * @param {Timeline} timeline
- * @returns {Record<string, (event: KeyboardEvent) => void>}
- */
-function timelineKeys(timeline) {
-  const stroke = (/** @type {KeyboardEvent} */ { repeat }) => (repeat ? HELD : STROKE);
-  const pan = (/** @type {number} */ share) => {
-    timeline.view.pan(share * timeline.view.width);
-    timeline.draw();
-  };
-  return {
-    ArrowLeft: () => pan(-PAN_SHARE),
-    ArrowRight: () => pan(PAN_SHARE),
-    ArrowUp: () => timeline.stepLane(-1),
-    ArrowDown: () => timeline.stepLane(1),
-    "+": () => timeline.zoom(1 / 2),
-    "=": () => timeline.zoom(1 / 2),
-    "-": () => timeline.zoom(2),
-    Home: () => timeline.fit(),
-    Enter: () => timeline.enter(),
-    "]": () => timeline.stepEvent(1),
-    "[": () => timeline.stepEvent(-1),
-    w: (event) => timeline.zoom(1 / stroke(event).zoom),
-    s: (event) => timeline.zoom(stroke(event).zoom),
-    a: (event) => pan(-stroke(event).pan),
-    d: (event) => pan(stroke(event).pan),
-    f: () => timeline.full.toggle(),
-    t: () => timeline.toggleAlignment(),
-    l: () => timeline.goToLast(),
-    m: () => timeline.chooseShown(timeline.view.from, timeline.view.to),
-    "/": () => timeline.search.input.focus(),
-    Escape: () => (timeline.full.isOn ? timeline.full.toggle() : timeline.clear()),
-  };
-}
-
-/** @param {Timeline} timeline */
-function listenToKeys(timeline) {
-  const keys = timelineKeys(timeline);
-  timeline.canvas.addEventListener("keydown", (event) => {
-    // letters with Caps Lock, too
-    const key = event.key.length === 1 && !event.shiftKey ? event.key.toLowerCase() : event.key;
-    if (event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(keys, key)) return;
-    event.preventDefault();
-    keys[key](event);
-  });
-  // this key works without the focus on the timeline
-  document.addEventListener("keydown", (event) => {
-    const isTyped = event.target instanceof Element && event.target.closest("input, select, textarea");
-    if (isTyped || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
-    if (event.key === "f" || event.key === "F") timeline.full.toggle();
-  });
-}
 
 /** @param {Timeline} timeline */
 function listenToControls(timeline) {
@@ -81,6 +24,9 @@ function listenToControls(timeline) {
   listen("window", () => data.window && timeline.show(...data.window));
   listen("align", () => timeline.toggleAlignment());
   listen("full", () => timeline.full.toggle());
+  listen("pin", () => timeline.togglePin(timeline.chosen));
+  listen("note", () => timeline.notes.add());
+  listen("help", () => timeline.help.show());
   listen("names", (pressed) => {
     const isOn = pressed.getAttribute("aria-pressed") !== "true";
     pressed.setAttribute("aria-pressed", String(isOn));
@@ -117,6 +63,7 @@ function showInTimeline(timeline, target) {
     bringIntoView(timeline.section);
   }
   timeline.clear();
+  timeline.filter.set("");
   if ("curve" in target) showCurve(timeline, timeline.search.finder.curve(target));
   else if ("steps" in target) showStep(timeline, target);
   else if ("from_ns" in target) showSpan(timeline, target);

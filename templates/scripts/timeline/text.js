@@ -4,6 +4,7 @@ import { formatCount, formatFixed, formatValue, scaleFor } from "../numbers.js";
 
 export const EVENT_COLORS = 8; // --event-1 to --event-8
 export const NEUTRAL_COLORS = 2; // --neutral-1 and --neutral-2
+export const SPLIT_LABEL = "Where the time went";
 
 /**
  * @param {number} count
@@ -120,6 +121,27 @@ export function timeTicks(view, origin, least) {
     ticks.push([tick * step + origin, baseText ? `+${text}` : text]);
   }
   return { ticks, baseText };
+}
+
+/** @type {Record<string, number>} */
+const SIZES = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
+
+/**
+ * The size at the end of the details of a copy or a set, as text and in bytes; null if there is none.
+ * @param {string} details
+ */
+export function sizeIn(details) {
+  const [, text, number, unit] = /(?:^|, )(([\d.,]+) ([kMGT]?B))$/.exec(details) ?? [];
+  return text ? { text, bytes: Number(number.replaceAll(",", "")) * SIZES[unit] } : null;
+}
+
+/**
+ * The rate of a copy; empty if it took no time.
+ * @param {number} bytes
+ * @param {number} ns
+ */
+export function rateText(bytes, ns) {
+  return ns > 0 && bytes > 0 ? formatValue((bytes / ns) * 1e9, "bytes_per_s") : "";
 }
 
 /**

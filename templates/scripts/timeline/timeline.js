@@ -1,15 +1,20 @@
 // The timeline: its state, the actions that change it, and the frames that draw it.
 
 import { newElement, part, shadeLowerEdge } from "../dom.js";
-import { SPLIT_LABEL, TimelinePainter, foldText, headingText } from "./draw.js";
+import { MOST_PINNED } from "./address.js";
+import { KeyHelp } from "./keys.js";
+import { TimelinePainter, foldText, headingText } from "./draw.js";
+import { RowFilter } from "./filter.js";
 import { FullScreen } from "./full.js";
-import { TimeView, TimelineLanes } from "./lanes.js";
+import { TimeView, TimelineLanes, laneKey } from "./lanes.js";
+import { measurement } from "./measure.js";
 import { TimelineMinimap } from "./minimap.js";
+import { TimelineNotes } from "./notes.js";
 import { TimelinePanel } from "./panel.js";
 import { TimelinePointer } from "./pointer.js";
 import { TimelineSearch } from "./search.js";
 import { spanStatistics } from "./statistics.js";
-import { amountText, countText, instantText, rangeText } from "./text.js";
+import { SPLIT_LABEL, amountText, countText, instantText, rangeText } from "./text.js";
 
 /**
  * @import { EventLayer, TimelineData } from "./data.js"
@@ -35,6 +40,8 @@ export class Timeline {
   /** @type {Selected | null} */
   selected;
   /** @type {Hit | null} */
+  anchor;
+  /** @type {Hit | null} */
   hovered;
   /** @type {TimelineHistory | null} */
   history;
@@ -59,19 +66,28 @@ export class Timeline {
     this.unfolded = new Set(); // groups whose empty rows and counters are shown
     /** @type {Set<number>} */
     this.spread = new Set(); // ranks whose similar ranks are shown
+    /** @type {string[]} */
+    this.pinned = []; // keys of lanes
+    this.filter = new RowFilter(this);
     /** @type {Alignment | null} */
     this.alignment = null;
     this.shifts = new Float64Array(data.groups.length); // of the times of each group
     if (data.ranks?.list.some((_, place) => data.ranks?.like(place).length)) this.#collapseProcesses();
     this.chosen = null; // lane
     this.selected = null; // { layer, event, partners }
+    this.anchor = null; // the event that a measurement begins at; it ends at the selected one
+    this.isSpanLatest = false; // whether the span was selected after the event
     this.hovered = null; // { layer, event }
+    /** @type {Lane | null} */
+    this.pointed = null; // whose name is under the pointer
     this.span = null; // [from, to]
     this.painter = new TimelinePainter(this.canvas, data);
     this.map = new TimelineMinimap(this);
     this.full = new FullScreen(this);
+    this.help = new KeyHelp(section, Boolean(data.ranks));
     this.search = new TimelineSearch(this);
     this.panel = new TimelinePanel(section, this);
+    this.notes = new TimelineNotes(this);
     this.pointer = new TimelinePointer(this);
     this.history = null; // set once there is a view to keep
     this.frame = 0;
@@ -179,7 +195,10 @@ export class Timeline {
     this.alignment = alignment;
     this.shifts = alignment && ranks ? ranks.shifts(alignment) : new Float64Array(this.data.groups.length);
     part(this.section, '[data-do="align"]', HTMLButtonElement).setAttribute("aria-pressed", String(Boolean(alignment)));
-    if (alignment) this.clearSpan(); // a span is one of a single clock
+    if (alignment) {
+      this.clearSpan(); // a span is one of a single clock, and so is a distance
+      this.measureFrom(null);
+    }
     if (isChanged) {
       this.panel.showAlignment(alignment);
       this.panel.showEvent(this.selected);
@@ -198,7 +217,7 @@ export class Timeline {
   #list(view) {
     this.listed = view;
     const { from, to } = this.view;
-    const lanes = this.lanes.between(this.scrollTop, this.scrollTop + this.painter.height - this.painter.axis);
+    const lanes = this.painter.visible(this);
     const rows = lanes.filter(({ kind }) => kind === "row").map(({ index }) => index);
     this.panel.showList(this.data.layerFor(from, to), from, to, rows);
   }
@@ -212,16 +231,18 @@ export class Timeline {
 
   // Lays out the lanes, and an invisible button over each group heading: the canvas draws it, the button takes focus.
   #layOut() {
-    this.lanes = new TimelineLanes(this.data, this.collapsed, this.unfolded, this.spread);
+    const { collapsed, unfolded, spread, pinned, filter } = this;
+    this.lanes = new TimelineLanes(this.data, { collapsed: filter.collapsed ?? collapsed, unfolded, spread, pinned, filter: filter.test });
     const { axis } = this.painter;
     const headings = this.lanes.all.filter(({ kind }) => kind === "group" || kind === "fold");
     const buttons = headings.map(({ kind, index, top, height }) => {
       const isFold = kind === "fold";
       const label = isFold ? foldText(this.data, index) : headingText(this.data, index);
-      const isOpen = String(isFold ? this.spread.has(index) : !this.collapsed.has(index));
+      const isOpen = String(isFold ? this.spread.has(index) : !this.isCollapsed(index));
       const button = newElement("button", { type: "button", "aria-label": label, "aria-expanded": isOpen });
       button.style.top = `${axis + top}px`;
       button.style.height = `${height}px`;
+      button.style.scrollMarginTop = `${axis + this.lanes.pinnedHeight}px`;
       button.addEventListener("click", () => (isFold ? this.spreadOut(index) : this.toggle(index)));
       return button;
     });
@@ -246,8 +267,34 @@ export class Timeline {
   }
 
   /** @param {number} group */
+  isCollapsed(group) {
+    return (this.filter.collapsed ?? this.collapsed).has(group);
+  }
+
+  /** @param {number} group */
   toggle(group) {
-    this.#turn(this.collapsed, group);
+    this.#turn(this.filter.collapsed ?? this.collapsed, group);
+  }
+
+  /**
+   * Pins a lane to the top, where it stays while the others scroll, or puts it back.
+   * @param {Lane | null} lane
+   */
+  togglePin(lane) {
+    const key = lane ? laneKey(lane) : "";
+    if (!lane || !key) return;
+    const isPinned = this.pinned.includes(key);
+    this.pinned = isPinned ? this.pinned.filter((other) => other !== key) : [...this.pinned, key].slice(-MOST_PINNED);
+    this.arrange();
+    const moved = this.lanes.all.find(({ kind, index }) => kind === lane.kind && index === lane.index);
+    if (moved) this.choose(moved);
+    this.announcement.textContent = `${isPinned ? "Unpinned" : "Pinned"}: ${this.#describe(lane)}`;
+  }
+
+  /** The height of pinned lanes that do not scroll: they do if they would take more than half of the room. */
+  get stuck() {
+    const room = this.painter.height - this.painter.axis;
+    return this.lanes.pinnedHeight <= room / 2 ? this.lanes.pinnedHeight : 0;
   }
 
   /**
@@ -272,24 +319,49 @@ export class Timeline {
    */
   #turn(groups, group) {
     if (!groups.delete(group)) groups.add(group);
+    this.arrange();
+  }
+
+  // Lays out the lanes again, and keeps the chosen one and the focus.
+  arrange() {
     const chosen = this.chosen;
     const focused = document.activeElement ? [...this.extent.children].indexOf(document.activeElement) : -1;
     this.#layOut();
     const button = this.extent.children[focused];
     if (button instanceof HTMLElement) button.focus({ preventScroll: true });
     this.chosen = this.lanes.all.find(({ kind, index }) => kind === chosen?.kind && index === chosen.index) ?? null;
+    this.#showPin();
     this.draw();
+  }
+
+  // The button says whether the chosen lane is pinned.
+  #showPin() {
+    const button = part(this.section, '[data-do="pin"]', HTMLButtonElement);
+    button.disabled = !this.chosen || !laneKey(this.chosen);
+    button.setAttribute("aria-pressed", String(Boolean(this.chosen?.isPinned)));
   }
 
   /** @param {number} y */
   laneAt(y) {
-    if (y < this.painter.axis || !this.lanes.all.length) return null;
-    return this.lanes.all[this.lanes.indexAt(y - this.painter.axis + this.scrollTop)];
+    const place = y - this.painter.axis;
+    if (place < 0 || !this.lanes.all.length) return null;
+    return this.lanes.all[this.lanes.indexAt(place < this.stuck ? place : place + this.scrollTop)];
+  }
+
+  /**
+   * The lane whose name is under the pointer.
+   * @param {Lane | null} lane
+   */
+  point(lane) {
+    const isSame = lane === this.pointed;
+    this.pointed = lane;
+    if (!isSame) this.draw();
   }
 
   /** @param {Lane} lane */
   choose(lane) {
     this.chosen = lane;
+    this.#showPin();
     this.#reveal(lane);
     this.announcement.textContent = this.#describe(lane);
     this.draw();
@@ -298,7 +370,7 @@ export class Timeline {
   /** @param {Lane} lane */
   #describe({ kind, index, group }) {
     const { groups, curves, rows } = this.data;
-    if (kind === "group") return `${headingText(this.data, index)}, ${this.collapsed.has(index) ? "collapsed" : "expanded"}`;
+    if (kind === "group") return `${headingText(this.data, index)}, ${this.isCollapsed(index) ? "collapsed" : "expanded"}`;
     if (kind === "fold") return `${foldText(this.data, index)}, ${this.spread.has(index) ? "expanded" : "collapsed"}`;
     if (kind === "split") return `${this.data.groupName(group)}, ${SPLIT_LABEL}`;
     if (kind === "empty") return `${groups[group].label}, ${this.lanes.emptyOf(group).named}`;
@@ -310,9 +382,10 @@ export class Timeline {
    * Scrolls until a lane is visible.
    * @param {Lane} lane
    */
-  #reveal({ top, height }) {
+  #reveal({ top, height, isPinned }) {
     const room = this.painter.height - this.painter.axis;
-    if (top < this.scrollTop) this.box.scrollTop = top;
+    if (isPinned && this.stuck) return;
+    if (top < this.scrollTop + this.stuck) this.box.scrollTop = top - this.stuck;
     else if (top + height > this.scrollTop + room) this.box.scrollTop = top + height - room + 4;
   }
 
@@ -326,9 +399,77 @@ export class Timeline {
   /** @param {Hit | null} hit */
   select(hit) {
     this.selected = hit && { ...hit, partners: this.#partners(hit), together: hit.layer.together(hit.event) };
+    if (!hit) this.anchor = null;
+    this.isSpanLatest = false;
     this.panel.showEvent(this.selected);
+    this.panel.showMeasure();
     if (hit) this.#chooseRow(hit.layer.rowOf(hit.event));
     this.draw();
+  }
+
+  /** @param {Hit | null} hit */
+  measureFrom(hit) {
+    if (hit && this.alignment) this.align(null);
+    this.anchor = this.selected && hit;
+    this.panel.showMeasure();
+    this.draw();
+  }
+
+  /**
+   * Measures from the event that a measurement began at, else from the selected one.
+   * @param {Hit | null} hit
+   */
+  measureTo(hit) {
+    if (!hit) return;
+    const begin = this.anchor ?? this.selected ?? hit;
+    this.select(hit);
+    this.measureFrom(begin);
+  }
+
+  /** Both events of the measurement; null while there are not two. */
+  get measured() {
+    const { anchor, selected, data } = this;
+    if (!anchor || !selected || (anchor.layer === selected.layer && anchor.event === selected.event)) return null;
+    return measurement(data, anchor, selected);
+  }
+
+  /**
+   * Selects the event at a place, or none. The second one completes a measurement, a third one ends it.
+   * @param {Hit | null} hit
+   */
+  pick(hit) {
+    if (this.measured) this.anchor = null;
+    this.select(hit);
+  }
+
+  /** The time of what was selected last: both events of a measurement, a span or an event; null for nothing. */
+  get focus() {
+    const { measured, selected, span } = this;
+    if (span && (this.isSpanLatest || !selected)) return span;
+    if (measured) return /** @type {Span} */ ([measured.first.start, measured.first.start + measured.whole]);
+    return null;
+  }
+
+  /** The time of the selection, also of a single event. */
+  get selectedSpan() {
+    const { focus, selected } = this;
+    return focus ?? (selected && /** @type {Span} */ ([selected.layer.start[selected.event], selected.layer.end[selected.event]]));
+  }
+
+  // Zooms to what was selected last.
+  zoomToSelection() {
+    const { focus, selected } = this;
+    if (focus) this.show(...focus);
+    else if (selected) this.zoomTo(selected.layer, selected.event);
+  }
+
+  // Selects the time of what was selected last as a span; without a selection, what is in view.
+  markSelection() {
+    const { measured, selected, view } = this;
+    const isOfEvent = selected && !this.isSpanLatest && !this.data.isMark(selected.layer, selected.event);
+    if (measured && !this.isSpanLatest && measured.drawn[1] > measured.drawn[0]) this.chooseSpan(...measured.drawn);
+    else if (isOfEvent) this.chooseSpan(selected.layer.start[selected.event], selected.layer.end[selected.event]);
+    else this.chooseShown([view.from, view.to]);
   }
 
   /**
@@ -344,15 +485,20 @@ export class Timeline {
     const place = this.data.ranks?.of[group] ?? -1;
     const like = this.data.ranks?.list[place]?.like ?? place;
     if (like !== place && !this.spread.has(like) && this.data.ranks?.list[like].groups.length) this.spreadOut(like);
-    if (this.collapsed.has(group)) this.toggle(group);
+    if (this.isCollapsed(group)) this.toggle(group);
   }
 
   /** @param {number} row */
   #chooseRow(row) {
     const { group } = this.data.rows[row];
-    this.open(group);
-    if (this.lanes.ofRow[row] < 0) this.fold(group);
+    if (this.lanes.ofRow[row] < 0) {
+      this.open(group);
+      if (this.lanes.ofRow[row] < 0) this.filter.set("");
+      this.open(group);
+      if (this.lanes.ofRow[row] < 0) this.fold(group);
+    }
     this.chosen = this.lanes.all[this.lanes.ofRow[row]];
+    this.#showPin();
     this.#reveal(this.chosen);
   }
 
@@ -429,15 +575,15 @@ export class Timeline {
   }
 
   /**
-   * Selects a span that was chosen by hand: no more exactly than the screen shows it.
-   * @param {number} from
-   * @param {number} to
+   * Selects a span that was chosen by hand: no more exactly than the screen shows it, but for the edges of events.
+   * @param {Span} span
+   * @param {boolean[]} [isAtEdge]
    */
-  chooseShown(from, to) {
+  chooseShown(span, isAtEdge = [false, false]) {
     const { grain } = this.painter;
     const { origin } = this.data;
-    const rounded = (/** @type {number} */ time) => Math.round((time - origin) / grain) * grain + origin;
-    this.chooseSpan(rounded(from), rounded(to), grain);
+    const [from, to] = span.map((time, at) => (isAtEdge[at] ? time : Math.round((time - origin) / grain) * grain + origin));
+    this.chooseSpan(from, to, isAtEdge.includes(true) ? 1 : grain);
   }
 
   /**
@@ -455,6 +601,7 @@ export class Timeline {
     const statistics = spanStatistics(this.data, ...requested);
     const isShort = requested[1] - start < (statistics.step ?? 0);
     this.span = isShort ? requested : [statistics.from, statistics.to];
+    this.isSpanLatest = true;
     this.panel.showSpan(statistics, this.span, grain);
     this.draw();
   }

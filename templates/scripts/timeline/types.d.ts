@@ -89,6 +89,7 @@ export interface Lane {
   kind: "group" | "split" | "row" | "curve" | "empty" | "fold";
   index: number;
   group: number;
+  isPinned: boolean;
   top: number;
   height: number;
 }
@@ -136,9 +137,35 @@ export interface CurveTarget {
 /** A target of another part of the page: the detail of a `timeline:show` event. `stays`: the page does not scroll there. */
 export type TimelineTarget = (EventQuery | SpanTarget | StepTarget | CurveTarget) & { stays?: boolean };
 
+/** A note of the reader at a time, or at a span. */
+export interface Note {
+  from: number;
+  to: number;
+  text: string;
+}
+
+/** An event in an address, which survives a report that merges other events. */
+export type EventPlace = [row: number, start: number];
+
+/**
+ * What an address and the browser's history keep of the timeline. `anchor`: where a measurement begins; `filter`: of rows;
+ * `pinned`: keys of lanes.
+ */
+export interface TimelineView {
+  view: Span;
+  span: Span | null;
+  event: EventPlace | null;
+  anchor: EventPlace | null;
+  query: EventQuery | null;
+  alignment: Alignment | null;
+  filter: string;
+  pinned: string[];
+  notes: Note[];
+}
+
 /** The timeline's state in the browser's history; `place`: scroll position; `number`: key of the focused element. */
 export interface TimelineState {
-  timeline: { view: Span; span: Span | null; event: [row: number, start: number] | null; query: EventQuery | null; alignment?: Alignment | null };
+  timeline: TimelineView;
   place?: { left: number; top: number };
   number?: number;
 }
