@@ -38,6 +38,7 @@ from nightsight.commands.shared import (
     window_option,
     with_options,
 )
+from nightsight.commands.show import show
 from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, ab, bisect
 from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
 from nightsight.options import (
@@ -680,7 +681,7 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
     put(("\n" if options.output == "-" else "").join(texts))
 
 
-for _command in (compare, ab, bisect, prove, history, fleet, ci, sanitize, prune):
+for _command in (show, compare, ab, bisect, prove, history, fleet, ci, sanitize, prune):
     main.add_command(_command)
 
 

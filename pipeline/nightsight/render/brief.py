@@ -18,7 +18,7 @@ from nightsight.events.frameworks import reported_framework
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.peaks import LIMITED_PCT, MEMORIES
 from nightsight.model.report import Finding, Json, Report
-from nightsight.render.fixes import Fixes, fixes_of
+from nightsight.render.fixes import fixes_of
 from nightsight.render.page.findings import doubts_of
 from nightsight.render.page.places import Places
 from nightsight.render.summary import Numbers, facts, numbers, serving_sentences
@@ -144,8 +144,7 @@ def brief(report: Report) -> Brief:
     summary = verdict(report, run)
     fixes, named = fixes_of(report), identified(report)
     chosen = next((view for view in report.windows if view.is_chosen), None)
-    places, framework = Places(report), reported_framework(report)
-    causes = [_cause(name, finding, fixes, places, framework) for name, finding in named.items()]
+    causes = [cause_of_brief(report, name) for name in list(named)[:_MOST_CAUSES]]
     return Brief(
         excerpt(report.title, _TITLE),
         tuple(facts(report, run)),
@@ -156,8 +155,8 @@ def brief(report: Report) -> Brief:
         _bound(report),
         tuple(prose(text, _SENTENCE) for text in islice(serving_sentences(report), _MOST_SERVING)),
         _doubts(report, summary),
-        tuple(causes[:_MOST_CAUSES]),
-        len(causes[_MOST_CAUSES:]),
+        tuple(causes),
+        len(named) - len(causes),
         tuple(_not_recorded(report, run)),
     )
 
@@ -183,7 +182,9 @@ def check_of(finding: Finding, framework: str) -> str:
     return f"{_AFTER_EDIT} --base HEAD --head . PROGRAM"
 
 
-def _cause(name: str, finding: Finding, fixes: Fixes | None, places: Places, framework: str) -> BriefCause:
+def cause_of_brief(report: Report, name: str) -> BriefCause:
+    """Return a cause of a report by its id; KeyError if there is none."""
+    finding, fixes = identified(report)[name], fixes_of(report)
     fix = fixes.about(finding) if fixes else None
     after_ns = fixes.now_ns * (1 - fix.gain_pct / 100) if fixes and fix else None
     return BriefCause(
@@ -193,11 +194,11 @@ def _cause(name: str, finding: Finding, fixes: Fixes | None, places: Places, fra
         finding.gain_pct,
         fixes.change(fix) if fixes and fix else "",
         after_ns,
-        prose(places.path(finding), _PLACE),
+        prose(Places(report).path(finding), _PLACE),
         tuple(dict.fromkeys(printable(label_of(kernel, _NAME)) for kernel in finding.kernels[:_MOST_KERNELS])),
         _first_sentences(finding.remedy, _FIX) or prose(finding.action, _FIX),
         "\n".join(log_line(line) for line in finding.code.split("\n")),
-        "" if finding.proof else check_of(finding, framework),
+        "" if finding.proof else check_of(finding, reported_framework(report)),
         prose(finding.proof, _SENTENCE),
     )
 
