@@ -1,5 +1,6 @@
 """`nightsight show`: its answers about causes, tables, kernels and ranges, and what it says to wrong names."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from nightsight.render.show import Choice, shown
 from tests.recorded import Recorded
 from tests.reports import hostile_report, small_report
 from tests.test_cli import USAGE, CaptureFile, error_lines
-from tests.test_render_brief import CONTROLS
+from tests.test_render_brief import CONTROLS, advice
 
 
 @pytest.fixture
@@ -102,6 +103,13 @@ def test_the_slowest_steps_come_first(trained: Report) -> None:
     steps = trained.result("step_times").rows.nlargest(3, "slowest_ns")["slowest"]
     assert [int(line) for line in lines[lines.index("") + 2 :]] == steps.tolist()
     assert "--slowest is for steps" in refusal(trained, "nvtx_ranges", slowest=3)[0]
+
+
+def test_a_table_with_the_name_of_a_cause_is_shown_too(trained: Report) -> None:
+    report = replace(trained, findings=(advice("launch_bound"),))
+    assert lines_of(report, "launch_bound")[0] == "launch_bound"
+    assert lines_of(report, "launch_bound")[-1].endswith(" table:launch_bound")
+    assert lines_of(report, "table:launch_bound")[0] == "launch_bound: Launch bound"
 
 
 def test_similar_names_are_suggested(trained: Report) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.errors import UsageError
-from nightsight.events.kernel_labels import label_of
+from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import Report, Result, names_of
 from nightsight.render.brief import brief, brief_lines, cause_lines, cause_of_brief, identified
 from nightsight.render.lines import align, cut
@@ -27,6 +27,8 @@ from nightsight.units import ABSENT, counted, format_value, split
 
 STEPS: Final = "steps"
 """Another name of STEP_TIMES."""
+# a cause can have the name of a table
+_TABLE: Final = "table:"
 _CELL: Final = 90
 _MOST_NAMES: Final = 8
 _CONDITION: Final = re.compile(r"(\w+)\s*(<=|>=|!=|=|<|>|~)\s*(.*)", re.DOTALL)
@@ -52,8 +54,8 @@ def shown(report: Report, name: str, choice: Choice) -> Iterator[str]:
 
     UsageError, with similar names, if nothing has it.
     """
-    causes, tables = identified(report), names_of(report.results)
-    table = STEP_TIMES.name if name == STEPS else name
+    causes, tables, kernels = identified(report), names_of(report.results), _Kernels(report)
+    table = STEP_TIMES.name if name == STEPS else name.removeprefix(_TABLE)
     if choice.slowest and table != STEP_TIMES.name:
         raise UsageError("--slowest is for steps", "Use: nightsight show REPORT steps --slowest 3")
     if not name:
@@ -61,20 +63,19 @@ def shown(report: Report, name: str, choice: Choice) -> Iterator[str]:
     elif name in causes:
         yield from _cause(report, name, choice)
     elif table in tables:
-        yield from _table(report.result(table), choice)
-    elif kernels := _kernels_named(report, name):
-        yield from _kernels(report, kernels, choice)
+        yield from _table(report.result(table), choice, kernels)
+    elif names := kernels.named(name):
+        yield from _kernel(report, names, choice, kernels)
     elif paths := _ranges_named(report, name):
-        yield from _ranges(report, paths, choice)
+        yield from _ranges(report, paths, choice, kernels)
     else:
-        raise _unknown(report, name)
+        raise _unknown(report, name, kernels)
 
 
-def _unknown(report: Report, name: str) -> UsageError:
-    labels = {label_of(full) for full in _kernel_names(report)}
+def _unknown(report: Report, name: str, kernels: "_Kernels") -> UsageError:
+    causes, labels = identified(report), {kernels.label(full) for full in kernels.names}
     inner = {path.rsplit(_GAP, 1)[-1] for path in _paths(report)}
-    causes = identified(report)
-    similar = did_you_mean(name, [*causes, *names_of(report.results), STEPS, *labels, *inner], most=3)
+    similar = did_you_mean(name, [*causes, *names_of(report.results), STEPS, *sorted(labels), *sorted(inner)], most=3)
     listed = f"Causes: {some_of([*causes], _MOST_NAMES)}. " if causes else ""
     return UsageError(
         f"{printable(name)} is not a cause, a table, a kernel or a range of this report",
@@ -113,45 +114,45 @@ def _cause(report: Report, name: str, choice: Choice) -> Iterator[str]:
     yield from (f"kernel: {printable(kernel)}" for kernel in finding.kernels[: choice.top])
     if finding.source:
         yield f"more: nightsight show REPORT {printable(finding.source)}"
+    if name in names_of(report.results):
+        yield f"the table of this name: nightsight show REPORT {_TABLE}{name}"
 
 
-def _table(result: Result, choice: Choice) -> Iterator[str]:
+def _table(result: Result, choice: Choice, kernels: "_Kernels") -> Iterator[str]:
     """Yield a result with its definition."""
     yield f"{printable(result.name)}: {printable(result.title)}"
     yield printable(result.help)
     if result.table is None:
         yield f"not available: {printable(result.unavailable)}"
         return
-    rows = _chosen(result, result.table, choice)
+    rows = _chosen(result, result.table, choice, kernels)
     if entry := entry_of(result.name):
         columns = _columns(result, rows, choice)
         yield "columns:"
         yield from (f"  {each.name}: {each.meaning}" for each in entry.columns if each.name in columns)
     yield ""
-    yield from _rows(result, rows, choice)
+    yield from _rows(result, rows, choice, kernels)
     yield from (printable(note) for note in result.notes)
 
 
-def _rows(result: Result, rows: pd.DataFrame, choice: Choice) -> Iterator[str]:
+def _rows(result: Result, rows: pd.DataFrame, choice: Choice, kernels: "_Kernels") -> Iterator[str]:
     """Yield the first of the rows as aligned columns."""
     if not len(rows):
         yield "0 rows"
         return
     columns, top = _columns(result, rows, choice), rows.head(choice.top)
-    entry = entry_of(result.name)
-    of_kernels = entry.kernels if entry else ()
-    cells = [[_cell(value, name, is_kernel=name in of_kernels) for value in top[name].tolist()] for name in columns]
+    cells = [[_cell(value, name, kernels) for value in top[name].tolist()] for name in columns]
     numbers = [place for place, name in enumerate(columns) if not _is_text(top[name])]
     yield from align([columns, *zip(*cells, strict=True)], right=numbers)
     if len(rows) > len(top):
         yield f"… {counted(len(rows) - len(top), 'more row')}: --top {len(rows)}"
 
 
-def _cell(value: Any, name: str, *, is_kernel: bool) -> str:  # noqa: ANN401 (a cell holds any type)
+def _cell(value: Any, name: str, kernels: "_Kernels") -> str:  # noqa: ANN401 (a cell holds any type)
     if pd.isna(value) or value == "":
         return ABSENT
     if isinstance(value, str):
-        return cut(label_of(value, _CELL) if is_kernel else value, _CELL)
+        return cut(kernels.label(value), _CELL)
     return format_value(float(value), name) if split(name)[1] else f"{value:,.4g}" if value % 1 else f"{int(value)}"
 
 
@@ -181,16 +182,16 @@ def _refuse_unknown(result: Result, name: str, names: Sequence[str]) -> None:
         raise UsageError(f"{result.name} has no column {printable(name)}", f"{hint}Columns: {', '.join(names)}")
 
 
-def _chosen(result: Result, rows: pd.DataFrame, choice: Choice) -> pd.DataFrame:
+def _chosen(result: Result, rows: pd.DataFrame, choice: Choice, kernels: "_Kernels") -> pd.DataFrame:
     """Return the rows that fulfill all conditions, of steps the slowest."""
     for condition in choice.where:
-        rows = rows[_fulfills(result, rows, condition)]
+        rows = rows[_fulfills(result, rows, condition, kernels)]
     if choice.slowest and {"slowest_ns"} <= set(rows):
         rows = rows.sort_values("slowest_ns", ascending=False, kind="stable").head(choice.slowest)
     return rows
 
 
-def _fulfills(result: Result, rows: pd.DataFrame, condition: str) -> "pd.Series[bool]":
+def _fulfills(result: Result, rows: pd.DataFrame, condition: str, kernels: "_Kernels") -> "pd.Series[bool]":
     match = _CONDITION.fullmatch(condition.strip())
     if match is None:
         raise UsageError(f"{printable(condition)} is not a condition", "Use: total_ns>1e6, device=0 or name~gemm")
@@ -199,7 +200,7 @@ def _fulfills(result: Result, rows: pd.DataFrame, condition: str) -> "pd.Series[
     column = rows[name]
     if sign == "~":
         texts, part = column.astype("str"), wanted.lower()
-        return texts.map(lambda text: part in text.lower() or part in label_of(text).lower()).astype(bool)
+        return texts.map(lambda text: part in text.lower() or part in kernels.label(text).lower()).astype(bool)
     if not _NUMBER.fullmatch(wanted) or _is_text(column):
         if sign not in ("=", "!="):
             raise UsageError(f"{printable(condition)} compares text", f"Use {name}=TEXT, {name}!=TEXT or {name}~TEXT")
@@ -219,15 +220,27 @@ def _fulfills(result: Result, rows: pd.DataFrame, condition: str) -> "pd.Series[
 # -- kernels and ranges -----------------------------------------------------------------------------------------------
 
 
+class _Kernels:
+    """The kernels of a report, and their labels, which differ; nsys and ncu spell one kernel differently."""
+
+    def __init__(self, report: Report) -> None:
+        self.names = _names_in(report, (CUDA_GPU_KERN_SUM, NCU_KERNELS), "name")
+        labels = KernelLabels(self.names)
+        self._labels = {name: labels.short(name) for name in self.names}
+
+    def label(self, text: str) -> str:
+        """Return the label of a kernel; any other text is returned as it is."""
+        return self._labels.get(text, text)
+
+    def named(self, word: str) -> list[str]:
+        """Return the kernels that a word means."""
+        return _matching(self.names, word, self._labels)
+
+
 def _names_in(report: Report, entries: Sequence[Entry], column: str) -> list[str]:
     tables = (report.rows(entry) for entry in entries)
-    return list(
-        dict.fromkeys(name for rows in tables if column in rows for name in rows[column].dropna().astype("str"))
-    )
-
-
-def _kernel_names(report: Report) -> list[str]:
-    return _names_in(report, (CUDA_GPU_KERN_SUM, NCU_KERNELS), "name")
+    names = (name for rows in tables if column in rows for name in rows[column].dropna().astype("str"))
+    return list(dict.fromkeys(names))
 
 
 def _paths(report: Report) -> list[str]:
@@ -241,38 +254,32 @@ def _matching(names: Sequence[str], word: str, short: dict[str, str]) -> list[st
     return exact or [name for name in names if lower in name.lower() or lower in short[name].lower()]
 
 
-def _kernels_named(report: Report, word: str) -> list[str]:
-    names = _kernel_names(report)
-    return _matching(names, word, {name: label_of(name) for name in names})
-
-
 def _ranges_named(report: Report, word: str) -> list[str]:
     paths = _paths(report)
     return _matching(paths, word, {path: path.rsplit(_GAP, 1)[-1] for path in paths})
 
 
-def _kernels(report: Report, names: Sequence[str], choice: Choice) -> Iterator[str]:
-    """Yield a kernel in all tables that have it; several kernels in the table of kernels."""
-    labels = {label_of(name) for name in names}
-    yield f"kernel{'s' * (len(names) > 1)}: {some_of([printable(label) for label in sorted(labels)], _MOST_NAMES)}"
-    if len(names) == 1:
+def _kernel(report: Report, names: Sequence[str], choice: Choice, kernels: _Kernels) -> Iterator[str]:
+    """Yield a kernel in all tables that have it; several kernels in the tables of kernels."""
+    labels = {kernels.label(name) for name in names}
+    yield f"kernel{'s' * (len(labels) > 1)}: {some_of([printable(label) for label in sorted(labels)], _MOST_NAMES)}"
+    if len(labels) == 1:
         yield f"name: {printable(names[0])}"
     yield from _of_causes(name for name, each in identified(report).items() if {*each.kernels} & {*names})
     for result in report.results:
         entry = entry_of(result.name)
         columns = [name for name in (entry.kernels if entry else ()) if name in result.rows]
         if columns and (len(labels) == 1 or entry in (CUDA_GPU_KERN_SUM, NCU_KERNELS, RANGE_KERNELS)):
-            # nsys and ncu spell a kernel differently, but not its label
-            is_it = result.rows[columns].apply(lambda column: column.astype("str").map(label_of).isin(labels))
-            yield from _part(result, result.rows[is_it.any(axis=1)], choice)
+            is_it = result.rows[columns].apply(lambda column: column.astype("str").map(kernels.label).isin(labels))
+            yield from _part(result, result.rows[is_it.any(axis=1)], choice, kernels)
 
 
-def _ranges(report: Report, paths: Sequence[str], choice: Choice) -> Iterator[str]:
+def _ranges(report: Report, paths: Sequence[str], choice: Choice, kernels: _Kernels) -> Iterator[str]:
     yield f"range{'s' * (len(paths) > 1)}: {some_of([printable(path) for path in paths], _MOST_NAMES, '; ')}"
     yield from _of_causes(name for name, each in identified(report).items() if each.path in paths)
     for result in report.results:
         if "path" in result.rows:
-            yield from _part(result, result.rows[result.rows["path"].isin(paths)], choice)
+            yield from _part(result, result.rows[result.rows["path"].isin(paths)], choice, kernels)
 
 
 def _of_causes(names: Iterator[str]) -> Iterator[str]:
@@ -280,13 +287,13 @@ def _of_causes(names: Iterator[str]) -> Iterator[str]:
         yield f"causes: {', '.join(found)}"
 
 
-def _part(result: Result, rows: pd.DataFrame, choice: Choice) -> Iterator[str]:
+def _part(result: Result, rows: pd.DataFrame, choice: Choice, kernels: "_Kernels") -> Iterator[str]:
     """Yield the rows of a result about a kernel or a range; none if it lacks a column of a condition."""
     asked = {*choice.columns, *(match[1] for each in choice.where if (match := _CONDITION.fullmatch(each.strip())))}
     if not len(rows) or not asked <= set(rows.columns):
         return
-    rows = _chosen(result, rows, choice)
+    rows = _chosen(result, rows, choice, kernels)
     if len(rows):
         yield ""
         yield f"{printable(result.name)}: {printable(result.title)}"
-        yield from _rows(result, rows, choice)
+        yield from _rows(result, rows, choice, kernels)
