@@ -8,12 +8,12 @@ import pytest
 
 from nightsight.errors import UsageError
 from nightsight.model.report import Report
-from nightsight.render.brief import identified, render_brief
+from nightsight.render.brief import brief, identified, render_brief
 from nightsight.render.show import Choice, shown
-from tests.recorded import Recorded
+from tests.recorded import DATA, Recorded
 from tests.reports import hostile_report, small_report
 from tests.test_cli import USAGE, CaptureFile, error_lines
-from tests.test_render_brief import CONTROLS, advice
+from tests.test_render_brief import CONTROLS, advice, report_of
 
 
 @pytest.fixture
@@ -92,6 +92,14 @@ def test_a_kernel_is_shown_in_all_tables_that_have_it(trained: Report) -> None:
     assert lines_of(trained, label) == lines
 
 
+def test_each_kernel_that_a_brief_names_is_found(trained: Report, tmp_path: Path) -> None:
+    for report in (trained, report_of(DATA / "real" / "spectra_plans.sqlite.xz", tmp_path)):
+        kernels = [kernel for cause in brief(report).causes for kernel in cause.kernels]
+        assert kernels
+        for kernel in kernels:
+            assert lines_of(report, kernel)[0] == f"kernel: {kernel}"
+
+
 def test_a_range_has_its_causes_and_rows(trained: Report) -> None:
     lines = lines_of(trained, "forward")
     assert lines[0].startswith("range")
@@ -119,6 +127,9 @@ def test_similar_names_are_suggested(trained: Report) -> None:
     assert message == "nvtx_ranges has no column pth"
     assert hint.startswith("Did you mean path? Columns: path, ")
     assert "has no column totl_ns" in refusal(trained, "cuda_gpu_kern_sum", where=("totl_ns>1",))[0]
+    message, hint = refusal(trained, "forward", columns=("totl_ns",))
+    assert message == "no table of this report has a column totl_ns"
+    assert hint.startswith("Did you mean total_ns")
     assert "is not a condition" in refusal(trained, "cuda_gpu_kern_sum", where=("total_ns",))[0]
     assert "compares text" in refusal(trained, "cuda_gpu_kern_sum", where=("name>a",))[0]
 

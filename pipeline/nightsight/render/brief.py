@@ -15,7 +15,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.events.frameworks import reported_framework
-from nightsight.events.kernel_labels import label_of
+from nightsight.events.kernel_labels import KernelLabels, label_of
 from nightsight.events.peaks import LIMITED_PCT, MEMORIES
 from nightsight.model.report import Finding, Json, Report
 from nightsight.render.fixes import fixes_of
@@ -47,8 +47,9 @@ from nightsight.results.categories import (
     SYNC,
 )
 from nightsight.results.causes import REPLAY
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import TIME_SPLIT
-from nightsight.results.ncu import NCU_LIMITS
+from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.rules import RULE, RULES
 from nightsight.results.switches import JIT, switches_for
 from nightsight.texts import excerpt, log_line, printable, prose
@@ -173,6 +174,14 @@ def identified(report: Report) -> dict[str, Finding]:
     return named
 
 
+def kernel_labels(report: Report) -> dict[str, str]:
+    """Return the labels of the kernels of a report by their names; different kernels have different labels."""
+    tables = (report.rows(entry) for entry in (CUDA_GPU_KERN_SUM, NCU_KERNELS))
+    names = dict.fromkeys(name for rows in tables if "name" in rows for name in rows["name"].dropna().astype("str"))
+    labels = KernelLabels(names)
+    return {name: labels.short(name) for name in names}
+
+
 def check_of(finding: Finding, framework: str) -> str:
     """Return the command that measures the fix of a finding: with a switch, or, after an edit, between two commits."""
     if finding.rule in RULE and switches_for(finding.rule, finding.title, framework):
@@ -184,7 +193,7 @@ def check_of(finding: Finding, framework: str) -> str:
 
 def cause_of_brief(report: Report, name: str) -> BriefCause:
     """Return a cause of a report by its id; KeyError if there is none."""
-    finding, fixes = identified(report)[name], fixes_of(report)
+    finding, fixes, labels = identified(report)[name], fixes_of(report), kernel_labels(report)
     fix = fixes.about(finding) if fixes else None
     after_ns = fixes.now_ns * (1 - fix.gain_pct / 100) if fixes and fix else None
     return BriefCause(
@@ -195,7 +204,11 @@ def cause_of_brief(report: Report, name: str) -> BriefCause:
         fixes.change(fix) if fixes and fix else "",
         after_ns,
         prose(Places(report).path(finding), _PLACE),
-        tuple(dict.fromkeys(printable(label_of(kernel, _NAME)) for kernel in finding.kernels[:_MOST_KERNELS])),
+        tuple(
+            dict.fromkeys(
+                printable(labels.get(kernel) or label_of(kernel)) for kernel in finding.kernels[:_MOST_KERNELS]
+            )
+        ),
         _first_sentences(finding.remedy, _FIX) or prose(finding.action, _FIX),
         "\n".join(log_line(line) for line in finding.code.split("\n")),
         "" if finding.proof else check_of(finding, reported_framework(report)),
@@ -317,7 +330,7 @@ def cause_lines(cause: BriefCause) -> Iterator[str]:
     if cause.place:
         yield f"place: {cause.place}"
     if cause.kernels:
-        yield f"kernels: {', '.join(cause.kernels)}"
+        yield f"kernels: {'; '.join(cause.kernels)}"
     if cause.fix:
         yield f"fix: {cause.fix}"
     if cause.code:

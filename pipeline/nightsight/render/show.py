@@ -9,15 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from nightsight.errors import UsageError
-from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import Report, Result, names_of
-from nightsight.render.brief import brief, brief_lines, cause_lines, cause_of_brief, identified
+from nightsight.render.brief import brief, brief_lines, cause_lines, cause_of_brief, identified, kernel_labels
 from nightsight.render.lines import align, cut
 from nightsight.results import entry_of
-from nightsight.results.entry import Entry
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.ncu import NCU_KERNELS
 from nightsight.results.ranges import NVTX_RANGES, RANGE_KERNELS
@@ -65,8 +64,10 @@ def shown(report: Report, name: str, choice: Choice) -> Iterator[str]:
     elif table in tables:
         yield from _table(report.result(table), choice, kernels)
     elif names := kernels.named(name):
+        _refuse_no_table(report, choice)
         yield from _kernel(report, names, choice, kernels)
     elif paths := _ranges_named(report, name):
+        _refuse_no_table(report, choice)
         yield from _ranges(report, paths, choice, kernels)
     else:
         raise _unknown(report, name, kernels)
@@ -191,11 +192,16 @@ def _chosen(result: Result, rows: pd.DataFrame, choice: Choice, kernels: "_Kerne
     return rows
 
 
-def _fulfills(result: Result, rows: pd.DataFrame, condition: str, kernels: "_Kernels") -> "pd.Series[bool]":
+def _parts(condition: str) -> tuple[str, str, str]:
+    """Return the column, the sign and the value of a condition."""
     match = _CONDITION.fullmatch(condition.strip())
     if match is None:
         raise UsageError(f"{printable(condition)} is not a condition", "Use: total_ns>1e6, device=0 or name~gemm")
-    name, sign, wanted = match[1], match[2], match[3].strip()
+    return match[1], match[2], match[3].strip()
+
+
+def _fulfills(result: Result, rows: pd.DataFrame, condition: str, kernels: "_Kernels") -> "pd.Series[bool]":
+    name, sign, wanted = _parts(condition)
     _refuse_unknown(result, name, [str(each) for each in rows.columns])
     column = rows[name]
     if sign == "~":
@@ -221,12 +227,11 @@ def _fulfills(result: Result, rows: pd.DataFrame, condition: str, kernels: "_Ker
 
 
 class _Kernels:
-    """The kernels of a report, and their labels, which differ; nsys and ncu spell one kernel differently."""
+    """The kernels of a report, and their labels."""
 
     def __init__(self, report: Report) -> None:
-        self.names = _names_in(report, (CUDA_GPU_KERN_SUM, NCU_KERNELS), "name")
-        labels = KernelLabels(self.names)
-        self._labels = {name: labels.short(name) for name in self.names}
+        self._labels = kernel_labels(report)
+        self.names = [*self._labels]
 
     def label(self, text: str) -> str:
         """Return the label of a kernel; any other text is returned as it is."""
@@ -237,14 +242,11 @@ class _Kernels:
         return _matching(self.names, word, self._labels)
 
 
-def _names_in(report: Report, entries: Sequence[Entry], column: str) -> list[str]:
-    tables = (report.rows(entry) for entry in entries)
-    names = (name for rows in tables if column in rows for name in rows[column].dropna().astype("str"))
-    return list(dict.fromkeys(names))
-
-
 def _paths(report: Report) -> list[str]:
-    return _names_in(report, (NVTX_RANGES, RANGE_KERNELS), "path")
+    tables = (report.rows(entry) for entry in (NVTX_RANGES, RANGE_KERNELS))
+    return list(
+        dict.fromkeys(path for rows in tables if "path" in rows for path in rows["path"].dropna().astype("str"))
+    )
 
 
 def _matching(names: Sequence[str], word: str, short: dict[str, str]) -> list[str]:
@@ -270,8 +272,8 @@ def _kernel(report: Report, names: Sequence[str], choice: Choice, kernels: _Kern
         entry = entry_of(result.name)
         columns = [name for name in (entry.kernels if entry else ()) if name in result.rows]
         if columns and (len(labels) == 1 or entry in (CUDA_GPU_KERN_SUM, NCU_KERNELS, RANGE_KERNELS)):
-            is_it = result.rows[columns].apply(lambda column: column.astype("str").map(kernels.label).isin(labels))
-            yield from _part(result, result.rows[is_it.any(axis=1)], choice, kernels)
+            named = [[kernels.label(str(name)) in labels for name in result.rows[column]] for column in columns]
+            yield from _part(result, result.rows[np.any(named, axis=0)], choice, kernels)
 
 
 def _ranges(report: Report, paths: Sequence[str], choice: Choice, kernels: _Kernels) -> Iterator[str]:
@@ -287,10 +289,22 @@ def _of_causes(names: Iterator[str]) -> Iterator[str]:
         yield f"causes: {', '.join(found)}"
 
 
+def _asked(choice: Choice) -> set[str]:
+    """Return the columns that a choice names."""
+    conditions = (_parts(condition) for condition in choice.where)
+    return {*choice.columns, *(name for name, _, _ in conditions)}
+
+
+def _refuse_no_table(report: Report, choice: Choice) -> None:
+    """Raise UsageError for a column that no table has."""
+    names = dict.fromkeys(str(name) for result in report.results for name in result.rows.columns)
+    for name in sorted(_asked(choice) - names.keys()):
+        raise UsageError(f"no table of this report has a column {printable(name)}", did_you_mean(name, names, most=2))
+
+
 def _part(result: Result, rows: pd.DataFrame, choice: Choice, kernels: "_Kernels") -> Iterator[str]:
     """Yield the rows of a result about a kernel or a range; none if it lacks a column of a condition."""
-    asked = {*choice.columns, *(match[1] for each in choice.where if (match := _CONDITION.fullmatch(each.strip())))}
-    if not len(rows) or not asked <= set(rows.columns):
+    if not len(rows) or not _asked(choice) <= set(rows.columns):
         return
     rows = _chosen(result, rows, choice, kernels)
     if len(rows):
