@@ -190,3 +190,13 @@ def test_a_brief_with_a_name_is_a_file(run: Any, capture_file: CaptureFile, tmp_
     assert (tmp_path / "train.brief.txt").read_text().startswith("train: NVIDIA H200")
     run("report", capture_file("train"), "-o", tmp_path / "train.brief.json")
     assert json.loads((tmp_path / "train.brief.json").read_text())["title"] == "train"
+
+
+@pytest.mark.parametrize("keep", ["captures", "nothing"])
+def test_a_run_prints_its_brief_and_nothing_else(keep: str, run: Any, script: Any, fake_nsys: Any) -> None:
+    fake_nsys()
+    done = run("profile", "--collector", "nsys", "--keep", keep, "--format", "brief.json", script())
+    document = json.loads(done.stdout)
+    assert "busy" in document["verdict"]
+    assert "busy" not in done.stderr
+    assert ("report: " in done.stderr) == (keep == "captures")

@@ -38,6 +38,7 @@ from nightsight.commands.shared import (
     window_option,
     with_options,
 )
+from nightsight.commands.show import show
 from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, ab, bisect
 from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
 from nightsight.options import (
@@ -398,6 +399,13 @@ def main(*, debug: bool) -> None:
     help="Print these tables of `nsys stats` after the run, such as cuda_gpu_kern_sum,cuda_api_sum. true: those of "
     "nsys profile --stats=true.",
 )
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["brief", "brief.json"]),
+    help="Print the verdict and the top causes on standard output, as `report --format brief` does. The path of the "
+    "report then goes to standard error.",
+)
 @quiet_option
 @verbose_option
 @click.pass_context
@@ -419,6 +427,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
       nightsight profile --stats cuda_gpu_kern_sum,cuda_api_sum train.py
       nightsight profile --workloads bench/ train
       nightsight profile --repeat 5 mlp
+      nightsight profile --format brief train.py
       nightsight profile --collector torch --wait 5 --active 3 --record shapes,modules train.py
       nightsight profile -- torchrun --nproc-per-node 2 train.py
       srun nightsight profile --ranks 0,7 train.py           # on each rank of a job, but record two
@@ -458,17 +467,20 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
         plan = Plan(program, collector, options.reports, parameters, options.window, options.attach, show=show)
         for output in profile_repeatedly(plan, options.request(progress), options.repeat, keep=options.keep):
             with progress.paused():
-                # a path, or all of a report as Markdown
-                say(*output.split("\n"))
+                # a path, or all of a report as Markdown, which a brief replaces
+                if not (options.style and options.keep == "nothing"):
+                    say(*output.split("\n"), err=bool(options.style))
 
 
 def _show_function(options: ProfileOptions, progress: Reporter) -> "Callable[[WrittenReport, Turn], None]":
     """Return the function that prints tables and first screen of a run; for repeats before the last, only one line.
 
-    Raise UsageError for an unknown table.
+    A brief, if asked for, replaces the screens. Raise UsageError for an unknown table.
     """
     from nightsight.progress import silent
     from nightsight.read import MOST_BYTES
+    from nightsight.render import FORMATS as RENDERED
+    from nightsight.render import Source
     from nightsight.workflows.opening import Reading
 
     tables = options.tables
@@ -477,8 +489,12 @@ def _show_function(options: ProfileOptions, progress: Reporter) -> "Callable[[Wr
         with progress.paused():
             if tables and written.file:
                 _print_tables(written.file, tables, Reading(options.nsys, MOST_BYTES, silent))
-            if not options.quiet and options.keep != "nothing":
-                show_report(written.report, is_brief=0 <= turn.order < options.repeat - 1)
+            is_followed = 0 <= turn.order < options.repeat - 1
+            if options.style:
+                if not is_followed:
+                    put(RENDERED[options.style].render(Source(written.report))[""].decode())
+            elif not options.quiet and options.keep != "nothing":
+                show_report(written.report, is_brief=is_followed)
 
     return show
 
@@ -680,7 +696,7 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
     put(("\n" if options.output == "-" else "").join(texts))
 
 
-for _command in (compare, ab, bisect, prove, history, fleet, ci, sanitize, prune):
+for _command in (show, compare, ab, bisect, prove, history, fleet, ci, sanitize, prune):
     main.add_command(_command)
 
 

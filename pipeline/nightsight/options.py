@@ -135,6 +135,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
     python: str | None
     reports: Path
     keep: "Keep"
+    style: str | None
     workloads: Path | None
     window: str
     ranks: frozenset[int] | None

@@ -15,10 +15,10 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.events.frameworks import reported_framework
-from nightsight.events.kernel_labels import label_of
+from nightsight.events.kernel_labels import KernelLabels, label_of
 from nightsight.events.peaks import LIMITED_PCT, MEMORIES
 from nightsight.model.report import Finding, Json, Report
-from nightsight.render.fixes import Fixes, fixes_of
+from nightsight.render.fixes import fixes_of
 from nightsight.render.page.findings import doubts_of
 from nightsight.render.page.places import Places
 from nightsight.render.summary import Numbers, facts, numbers, serving_sentences
@@ -47,8 +47,9 @@ from nightsight.results.categories import (
     SYNC,
 )
 from nightsight.results.causes import REPLAY
+from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import TIME_SPLIT
-from nightsight.results.ncu import NCU_LIMITS
+from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.rules import RULE, RULES
 from nightsight.results.switches import JIT, switches_for
 from nightsight.texts import excerpt, log_line, printable, prose
@@ -144,8 +145,7 @@ def brief(report: Report) -> Brief:
     summary = verdict(report, run)
     fixes, named = fixes_of(report), identified(report)
     chosen = next((view for view in report.windows if view.is_chosen), None)
-    places, framework = Places(report), reported_framework(report)
-    causes = [_cause(name, finding, fixes, places, framework) for name, finding in named.items()]
+    causes = [cause_of_brief(report, name) for name in list(named)[:_MOST_CAUSES]]
     return Brief(
         excerpt(report.title, _TITLE),
         tuple(facts(report, run)),
@@ -156,8 +156,8 @@ def brief(report: Report) -> Brief:
         _bound(report),
         tuple(prose(text, _SENTENCE) for text in islice(serving_sentences(report), _MOST_SERVING)),
         _doubts(report, summary),
-        tuple(causes[:_MOST_CAUSES]),
-        len(causes[_MOST_CAUSES:]),
+        tuple(causes),
+        len(named) - len(causes),
         tuple(_not_recorded(report, run)),
     )
 
@@ -174,6 +174,14 @@ def identified(report: Report) -> dict[str, Finding]:
     return named
 
 
+def kernel_labels(report: Report) -> dict[str, str]:
+    """Return the labels of the kernels of a report by their names; different kernels have different labels."""
+    tables = (report.rows(entry) for entry in (CUDA_GPU_KERN_SUM, NCU_KERNELS))
+    names = dict.fromkeys(name for rows in tables if "name" in rows for name in rows["name"].dropna().astype("str"))
+    labels = KernelLabels(names)
+    return {name: labels.short(name) for name in names}
+
+
 def check_of(finding: Finding, framework: str) -> str:
     """Return the command that measures the fix of a finding: with a switch, or, after an edit, between two commits."""
     if finding.rule in RULE and switches_for(finding.rule, finding.title, framework):
@@ -183,7 +191,9 @@ def check_of(finding: Finding, framework: str) -> str:
     return f"{_AFTER_EDIT} --base HEAD --head . PROGRAM"
 
 
-def _cause(name: str, finding: Finding, fixes: Fixes | None, places: Places, framework: str) -> BriefCause:
+def cause_of_brief(report: Report, name: str) -> BriefCause:
+    """Return a cause of a report by its id; KeyError if there is none."""
+    finding, fixes, labels = identified(report)[name], fixes_of(report), kernel_labels(report)
     fix = fixes.about(finding) if fixes else None
     after_ns = fixes.now_ns * (1 - fix.gain_pct / 100) if fixes and fix else None
     return BriefCause(
@@ -193,11 +203,15 @@ def _cause(name: str, finding: Finding, fixes: Fixes | None, places: Places, fra
         finding.gain_pct,
         fixes.change(fix) if fixes and fix else "",
         after_ns,
-        prose(places.path(finding), _PLACE),
-        tuple(dict.fromkeys(printable(label_of(kernel, _NAME)) for kernel in finding.kernels[:_MOST_KERNELS])),
+        prose(Places(report).path(finding), _PLACE),
+        tuple(
+            dict.fromkeys(
+                printable(labels.get(kernel) or label_of(kernel)) for kernel in finding.kernels[:_MOST_KERNELS]
+            )
+        ),
         _first_sentences(finding.remedy, _FIX) or prose(finding.action, _FIX),
         "\n".join(log_line(line) for line in finding.code.split("\n")),
-        "" if finding.proof else check_of(finding, framework),
+        "" if finding.proof else check_of(finding, reported_framework(report)),
         prose(finding.proof, _SENTENCE),
     )
 
@@ -316,7 +330,7 @@ def cause_lines(cause: BriefCause) -> Iterator[str]:
     if cause.place:
         yield f"place: {cause.place}"
     if cause.kernels:
-        yield f"kernels: {', '.join(cause.kernels)}"
+        yield f"kernels: {'; '.join(cause.kernels)}"
     if cause.fix:
         yield f"fix: {cause.fix}"
     if cause.code:
