@@ -142,3 +142,10 @@ def test_a_state_of_an_older_page_is_restored(visit: Any) -> None:
         page.evaluate(f"window.dispatchEvent(new PopStateEvent('popstate', {{ state: {old} }}))")
         assert in_view(page) == pytest.approx((1, 3), abs=0.01)
         assert len(notes(page)) == 1
+
+
+def test_a_printout_has_notes_without_their_tools(visit: Any) -> None:
+    with visit("small") as page:
+        add(page, "printed")
+        page.emulate_media(media="print")
+        assert notes(page) == ["4 ms printed"]

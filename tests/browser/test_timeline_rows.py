@@ -109,6 +109,8 @@ def test_a_click_left_of_a_name_pins_and_unpins(visit: Any) -> None:
         assert text(page, "tooltip") == "Pin to the top"
         page.mouse.click(*place)
         assert top(page) == "GPU 0, Stream 13, 1 event"
+        assert filter_rows(page, "stream 1") == "No other rows"
+        filter_rows(page, "")
         page.mouse.click(box["x"] + 9, box["y"] + AXIS + 10)
         assert top(page) == "GPU 0, expanded"
 

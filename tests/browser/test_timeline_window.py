@@ -262,3 +262,22 @@ def test_far_jumps_do_not_scroll_through_everything(browser: Any, tmp_path: Path
     page.locator("#near").click()
     assert len([place for place in places() if place > 0]) > 2
     page.close()
+
+
+def test_the_overview_folds_a_long_start_up_until_its_name_is_clicked(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "late.html"
+    kernels = events([(at * MS, at * MS + MS // 2, 0) for at in (*range(0, 900, 100), *range(900, 1000))])
+    row = Row(0, "Stream 7", "kernel", (kernels,))
+    data = packed([row], names=["add"], window=[900 * MS, 1000 * MS], span_ns=1000 * MS)
+    file.write_text(timeline_page(data), encoding="utf-8")
+    with timeline_visit(browser, file) as page:
+        box = page.locator(".timeline-map").bounding_box()
+        middle = (box["x"] + box["width"] * 0.6, box["y"] + 10)
+        page.locator(".timeline-box canvas").focus()
+        for _ in range(6):
+            page.keyboard.press("+")
+        page.mouse.click(*middle)
+        assert 0 < in_view(page)[0] < 100  # in the window
+        page.mouse.click(box["x"] + 30, box["y"] + 10)
+        page.mouse.click(*middle)
+        assert in_view(page)[1] < 0  # in the start-up

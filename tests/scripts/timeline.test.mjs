@@ -5,6 +5,7 @@ import { readColumns } from "../../templates/scripts/timeline/columns.js";
 import { EventLayer, EventMatches } from "../../templates/scripts/timeline/data.js";
 import { TimelineFinder } from "../../templates/scripts/timeline/find.js";
 import { TimeView } from "../../templates/scripts/timeline/lanes.js";
+import { overviewPieces, placeOf, timeOf } from "../../templates/scripts/timeline/minimap.js";
 import { measurement, rowActivity } from "../../templates/scripts/timeline/measure.js";
 import { spanStatistics } from "../../templates/scripts/timeline/statistics.js";
 import { rateText, sizeIn } from "../../templates/scripts/timeline/text.js";
@@ -142,4 +143,14 @@ test("notes of an address are few, short and have a time and a text", () => {
   assert.equal(bounded("a\ud83d"), "a\ufffd");
   const view = { view: [0, 1], span: null, event: null, anchor: null, alignment: null, filter: "", pinned: [] };
   assert.equal(timelineAddress({ ...view, notes: [{ from: 0, to: 0, text: "\ud83d" }] }, 0), "#timeline=0,1&note=0,0,%EF%BF%BD");
+});
+
+test("an overview gives a long start-up less room, and each time one place", () => {
+  const limits = { lowest: -10, highest: 1010 };
+  assert.equal(overviewPieces(limits, 1000, 400).length, 1);
+  assert.equal(overviewPieces(limits, 1000, undefined).length, 1);
+  const pieces = overviewPieces(limits, 1000, 900);
+  assert.deepEqual([placeOf(pieces, -10), placeOf(pieces, 1010)], [0, 1]);
+  assert.ok(placeOf(pieces, 900) < 0.2);
+  for (const time of [-10, 0, 450, 899, 900, 901, 1000, 1010]) assert.ok(Math.abs(timeOf(pieces, placeOf(pieces, time)) - time) < 1e-6);
 });

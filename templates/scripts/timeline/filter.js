@@ -36,7 +36,8 @@ export class RowFilter {
     this.test = test ?? null;
     this.collapsed = test ? (this.collapsed ?? new Set()) : null;
     if (hadTest || test) this.timeline.arrange();
+    const none = this.timeline.pinned.length ? "No other rows" : "No rows";
     const rows = this.timeline.lanes.all.filter(({ kind, isPinned }) => !isPinned && ["row", "curve", "split"].includes(kind)).length;
-    this.output.textContent = test === undefined ? NO_EXPRESSION : test ? (rows ? countText(rows, "row") : "No rows") : "";
+    this.output.textContent = test === undefined ? NO_EXPRESSION : test ? (rows ? countText(rows, "row") : none) : "";
   }
 }

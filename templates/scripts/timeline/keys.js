@@ -121,7 +121,7 @@ export class KeyHelp {
         const other = mouse ? [newElement("span", { className: "timeline-mouse" }, mouse)] : [];
         return newElement("div", {}, newElement("dt", {}, ...caps, ...other), newElement("dd", {}, does));
       });
-      return newElement("section", {}, newElement("h4", {}, title), newElement("dl", {}, ...items));
+      return newElement("div", { className: "timeline-key-list" }, newElement("h4", {}, title), newElement("dl", {}, ...items));
     });
     part(this.dialog, ".timeline-key-lists", HTMLElement).replaceChildren(...lists);
     part(this.dialog, '[data-do="close"]', HTMLButtonElement).addEventListener("click", () => this.dialog.close());

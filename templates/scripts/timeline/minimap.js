@@ -13,11 +13,57 @@ const HEIGHT = 28; // px, as all lengths here
 const LEAST_STRIP = 5;
 const LEAST_VIEW = 8;
 const EDGE = 5;
+// a start-up longer than this share of the capture gets a smaller one, so that the rest can be seen
+const LONG_START = 0.5;
+const FOLDED_START = 0.12;
+const MARGIN = 0.01;
+const SEAM = 3;
 
 /**
  * A drag of the whole part in view, or of one end of it; `offset`: from the pointer to it, in ns.
  * @typedef {{ target: "view" | "from" | "to", offset: number }} Drag
+ *
+ * A time span and its place, as shares of the width.
+ * @typedef {{ from: number, to: number, left: number, right: number }} Piece
  */
+
+/**
+ * The pieces of an overview from `lowest` to `highest`, each with one scale: if the start-up, before the window, is long,
+ * it is one, then the rest up to the end of the capture, then the margin.
+ * @param {{ lowest: number, highest: number }} limits
+ * @param {number} end
+ * @param {number | undefined} begin of the window
+ * @returns {Piece[]}
+ */
+export function overviewPieces({ lowest, highest }, end, begin) {
+  const isLong = begin !== undefined && begin < end && end < highest && begin - lowest > LONG_START * (highest - lowest);
+  if (!isLong) return [{ from: lowest, to: highest, left: 0, right: 1 }];
+  return [
+    { from: lowest, to: begin, left: 0, right: FOLDED_START },
+    { from: begin, to: end, left: FOLDED_START, right: 1 - MARGIN },
+    { from: end, to: highest, left: 1 - MARGIN, right: 1 },
+  ];
+}
+
+/**
+ * The place of a time, as a share of the width.
+ * @param {Piece[]} pieces
+ * @param {number} time
+ */
+export function placeOf(pieces, time) {
+  const { from, to, left, right } = pieces.findLast((piece) => time >= piece.from) ?? pieces[0];
+  return left + ((time - from) / (to - from)) * (right - left);
+}
+
+/**
+ * The time at a place.
+ * @param {Piece[]} pieces
+ * @param {number} place
+ */
+export function timeOf(pieces, place) {
+  const { from, to, left, right } = pieces.findLast((piece) => place >= piece.left) ?? pieces[0];
+  return from + ((place - left) / (right - left)) * (to - from);
+}
 
 export class TimelineMinimap {
   /** @type {string} */
@@ -33,6 +79,7 @@ export class TimelineMinimap {
     this.strips = Math.max(timeline.data.activity.groups.length || this.#kernelGroups().length, 1);
     this.height = Math.max(HEIGHT, this.strips * LEAST_STRIP);
     this.drawn = "";
+    this.isFolded = true; // a long start-up
     /** @type {Drag | null} */
     this.drag = null;
     this.canvas.addEventListener("pointerdown", (event) => this.#down(event));
@@ -45,34 +92,22 @@ export class TimelineMinimap {
     return [...new Set(rows.filter(({ kind }) => kind === "kernel").map(({ group }) => group))];
   }
 
-  // The limits of the view, which are also those of the overview.
-  get #limits() {
-    const { lowest, highest } = this.timeline.view;
-    return { from: lowest, to: highest };
-  }
-
-  /**
-   * The same limits in the times of a group.
-   * @param {number} group
-   */
-  #limitsOf(group) {
-    const { from, to } = this.#limits;
-    const shift = this.timeline.shifts[group] || 0; // NaN: not at all
-    return { from: from - shift, to: to - shift };
+  // The overview has the limits of the view.
+  get #pieces() {
+    const { view, data } = this.timeline;
+    return overviewPieces(view, data.span, this.isFolded ? data.window?.[0] : undefined);
   }
 
   /** @param {number} time */
   #x(time) {
-    const { from, to } = this.#limits;
     const { gutter, plotWidth } = this.timeline.painter;
-    return gutter + ((time - from) / (to - from)) * plotWidth;
+    return gutter + placeOf(this.#pieces, time) * plotWidth;
   }
 
   /** @param {MouseEvent} event */
   #time(event) {
-    const { from, to } = this.#limits;
     const { gutter, plotWidth } = this.timeline.painter;
-    return from + ((event.clientX - this.canvas.getBoundingClientRect().left - gutter) / plotWidth) * (to - from);
+    return timeOf(this.#pieces, (event.clientX - this.canvas.getBoundingClientRect().left - gutter) / plotWidth);
   }
 
   /** The left and right end of the part in view, wide enough to be seen and dragged. */
@@ -100,9 +135,15 @@ export class TimelineMinimap {
   #down(event) {
     const { view } = this.timeline;
     if (event.button !== 0) return;
+    const x = event.clientX - this.canvas.getBoundingClientRect().left;
+    if (x < this.timeline.painter.gutter) {
+      this.isFolded = !this.isFolded; // where that changes anything
+      this.timeline.draw();
+      return;
+    }
     this.canvas.setPointerCapture(event.pointerId);
     const time = this.#time(event);
-    const target = this.#targetAt(event.clientX - this.canvas.getBoundingClientRect().left);
+    const target = this.#targetAt(x);
     if (!target) view.center(time);
     this.drag = { target: target ?? "view", offset: view[target === "to" ? "to" : "from"] - time };
     this.timeline.draw();
@@ -128,7 +169,8 @@ export class TimelineMinimap {
     const { painter, data, view } = this.timeline;
     const { width, ratio, gutter, plotWidth, paints, eventPaints } = painter;
     const { context, canvas, height } = this;
-    const state = [width, gutter, ratio, paints.page, ...eventPaints, ...this.timeline.shifts].join();
+    const pieces = this.#pieces;
+    const state = [width, gutter, ratio, pieces.length, paints.page, ...eventPaints, ...this.timeline.shifts].join();
     if (state !== this.drawn) {
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
@@ -145,6 +187,11 @@ export class TimelineMinimap {
       context.fillStyle = paints.link;
       context.fillRect(left, height - 2, Math.max(right - left, 1), 2);
     }
+    // the seam between two scales
+    for (const { left } of pieces.slice(1, 2)) {
+      context.fillStyle = paints.page;
+      context.fillRect(gutter + left * plotWidth - SEAM, 0, SEAM, height);
+    }
     const [left, right] = this.#handle;
     context.globalAlpha = 0.72;
     context.fillStyle = paints.page;
@@ -157,7 +204,7 @@ export class TimelineMinimap {
     context.font = `400 12px ${painter.family}`;
     context.fillStyle = paints.muted;
     context.textBaseline = "middle";
-    context.fillText("Overview", 20, height / 2, gutter - 24);
+    context.fillText(pieces.length > 1 ? "Overview, start-up folded" : "Overview", 20, height / 2, gutter - 24);
     this.canvas.dataset.view = [view.from, view.to].map(Math.round).join();
   }
 
@@ -169,36 +216,39 @@ export class TimelineMinimap {
     const height = Math.max(Math.floor(whole / this.strips), 1);
     // a line of the page between the strips of two GPUs
     const gap = this.strips > 1 ? Math.round(ratio) : 0;
-    const image = this.pictureContext.createImageData(width, height - gap);
-    const pixels = new Uint32Array(image.data.buffer);
     const pixel = painter.events.pixel.bind(painter.events);
     const colors = splitPaints(eventPaints.slice(EVENT_COLORS), data.categories, pixel);
     const groups = this.#kernelGroups();
-    for (let strip = 0; strip < this.strips; strip++) {
-      if (data.activity.groups.length) paintSplit({ pixels, width, height: height - gap }, data.activity, strip, this.#limitsOf(data.activity.groups[strip]), colors);
-      else this.#paintBusy(pixels, width, height - gap, groups[strip], pixel(paints["event-dense"], 1));
-      this.pictureContext.putImageData(image, 0, strip * height);
+    for (const { left, right, ...span } of this.#pieces) {
+      const [first, end] = [Math.round(left * width), Math.max(Math.round(right * width), Math.round(left * width) + 1)];
+      const imageData = this.pictureContext.createImageData(end - first, height - gap);
+      const image = { pixels: new Uint32Array(imageData.data.buffer), width: end - first, height: height - gap };
+      for (let strip = 0; strip < this.strips; strip++) {
+        if (data.activity.groups.length) {
+          const shift = this.timeline.shifts[data.activity.groups[strip]] || 0; // NaN: not at all
+          paintSplit(image, data.activity, strip, { from: span.from - shift, to: span.to - shift }, colors);
+        } else this.#paintBusy(image, span, groups[strip], pixel(paints["event-dense"], 1));
+        this.pictureContext.putImageData(imageData, first, strip * height);
+      }
     }
   }
 
   /**
    * Without known causes: in each column, the busy share of the busiest row of a group, else of all rows.
-   * @param {Uint32Array} pixels
-   * @param {number} width
-   * @param {number} height
+   * @param {{ pixels: Uint32Array, width: number, height: number }} image
+   * @param {{ from: number, to: number }} span
    * @param {number | undefined} group
    * @param {number} paint
    */
-  #paintBusy(pixels, width, height, group, paint) {
+  #paintBusy({ pixels, width, height }, { from, to }, group, paint) {
     const { rows, layers } = this.timeline.data;
     const [layer] = layers;
-    const { from, to } = this.#limits;
     const step = (to - from) / width;
     const kernelRows = [...rows.keys()].filter((row) => group === undefined || (rows[row].group === group && rows[row].kind === "kernel"));
     pixels.fill(0);
     const most = new Float64Array(width);
     for (const row of kernelRows) {
-      let before = 0;
+      let before = busyUntil(layer, row, from);
       for (let column = 0; column < width; column++) {
         const until = busyUntil(layer, row, from + (column + 1) * step);
         most[column] = Math.max(most[column], until - before);
