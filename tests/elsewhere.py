@@ -7,6 +7,7 @@ opened without naming its own is an error.
 
 import ctypes
 import json
+import multiprocessing.reduction
 import os
 import signal
 import sys
@@ -20,7 +21,16 @@ import pandas as pd
 import pyarrow.parquet
 import rich.console
 
-LIBRARIES: Final = (click, ctypes, adbc_driver_sqlite.dbapi, jinja2, pd, pyarrow.parquet, rich.console)
+LIBRARIES: Final = (
+    click,
+    ctypes,
+    multiprocessing.reduction,
+    adbc_driver_sqlite.dbapi,
+    jinja2,
+    pd,
+    pyarrow.parquet,
+    rich.console,
+)
 # what macOS lacks, and what Windows lacks besides
 MISSING: Final = {
     "darwin": {
