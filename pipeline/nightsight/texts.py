@@ -64,7 +64,7 @@ def some_of(texts: Sequence[str], most: int, separator: str = ", ") -> str:
 
 def did_you_mean(name: str, allowed: Iterable[str], *, most: int = 1) -> str:
     """Return "Did you mean ...? " for a mistyped name, with a trailing space; "" if no allowed name is similar."""
-    near = difflib.get_close_matches(name, list(allowed), n=most)
+    near = difflib.get_close_matches(name, list(dict.fromkeys(allowed)), n=most)
     return f"Did you mean {' or '.join(near)}? " if near else ""
 
 
