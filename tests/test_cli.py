@@ -445,6 +445,7 @@ def test_every_example_of_profile_stands_on_its_own_line(run: Any) -> None:
         "nightsight profile --stats cuda_gpu_kern_sum,cuda_api_sum train.py",
         "nightsight profile --workloads bench/ train",
         "nightsight profile --repeat 5 mlp",
+        "nightsight profile --format brief train.py",
         "nightsight profile --collector torch --wait 5 --active 3 --record shapes,modules train.py",
         "nightsight profile -- torchrun --nproc-per-node 2 train.py",
         "nightsight profile --delay 60 --duration 10 train.py",
