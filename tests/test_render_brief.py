@@ -39,7 +39,14 @@ def advice(rule: str, title: str = "Something costs time", **fields: Any) -> Fin
     return Finding(rule, "advice", title, "", **fields)
 
 
-@pytest.mark.parametrize("packed", REAL, ids=[path.stem for path in REAL])
+# every eighth capture, and all of them at night
+@pytest.mark.parametrize(
+    "packed",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.nightly] * (number % 8 > 0))
+        for number, path in enumerate(REAL)
+    ],
+)
 def test_a_brief_is_short_and_has_the_numbers_of_the_report(packed: Path, tmp_path: Path) -> None:
     report = report_of(packed, tmp_path)
     text, document = render_brief(report).decode(), json.loads(render_brief_json(report))
