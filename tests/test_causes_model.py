@@ -939,6 +939,15 @@ def test_what_a_compiler_times_ends_with_the_compilation(*, has_events: bool, is
     assert ends / 1e3 == pytest.approx(expected_us, rel=0.04)
 
 
+def test_what_a_program_launches_before_its_own_wait_is_not_taken_for_timed_runs() -> None:
+    load, work = (Host(20_000), Call("cuModuleLoad", 300)), (Host(100), Kernel(100)) * 20
+    record = Call("cudaEventRecord", 3)
+    timed = (Kernel(60, name=FILL), record, Kernel(90, name="triton_poi_fused_add_0"), record)
+    gains = rules_of(Timeline(recompiling((*load, *timed * 20, *work, Sync()), (*work, Sync()))))
+    # but for the last run, which nothing separates from the program
+    assert gains["compilation"] / 1e3 == pytest.approx((20_300 + 20 * 150) / 2, rel=0.04)
+
+
 def test_other_host_code_of_steps_that_compile_becomes_as_long_as_in_the_other_steps() -> None:
     load, work = (Host(20_000), Call("cuModuleLoad", 300)), (Host(100), Kernel(20)) * 10
     # guards, caches and short passes of the compiler

@@ -154,10 +154,10 @@ _COMPILER: Final = (
 _FILL: Final = r"FillFunctor<int>"
 _RECORDS: Final = "EventRecord"
 _LEAST_TUNING_RUNS: Final = 5
+_TUNED_LAUNCHES: Final = 8
 # steps that compile nothing, to compare others with; these may launch twice as much, as new code can run twice
 _FEWEST_CLEAN_STEPS: Final = 2
 _SIMILAR: Final = 2.0
-_TUNED_LAUNCHES: Final = 8
 # frames of PyTorch's DataLoader, and of the start and end of its workers; some exports lack the files of frames
 _LOADS_DATA: Final = r"\(dataloader\.py|\b(?:_get_iterator|_next_data|_shutdown_workers) \(line "
 _STARTS_WORKERS: Final = (
@@ -745,7 +745,9 @@ def _tuning_runs(scene: Scene) -> Ints:
     after = np.searchsorted(line, line[end], side="right")
     wait = np.minimum(np.append(waits, len(rows))[np.searchsorted(waits, end)], after)
     until = np.minimum(np.append(launches, len(rows))[np.searchsorted(launches, wait)], after)
-    until = np.where(wait < after, until, end + 1)
+    launched_after = np.searchsorted(launches, wait) - np.searchsorted(launches, end, side="right")
+    # a wait that comes later belongs to the program, and so does what it launches before
+    until = np.where((wait < after) & (launched_after <= _TUNED_LAUNCHES), until, end + 1)
     inside = np.cumsum(np.bincount(begin, minlength=len(rows) + 1) - np.bincount(until, minlength=len(rows) + 1)) > 0
     return np.asarray(rows[inside[:-1]])
 
