@@ -38,7 +38,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Floats
 from nightsight.results.categories import group_of
 from nightsight.results.causes import FIX_LADDER, PROFILER_COST, REPLAY, WHAT_IF
-from nightsight.results.rules import RULE
+from nightsight.results.rules import RULE, WORTH_PCT
 from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE, aggregate
 from nightsight.units import format_value
@@ -389,8 +389,9 @@ def _replay(model: Model, lags: list[Floats]) -> tuple[Floats, Floats]:
 def _best_sequence(scene: Scene, base: Replay, gains: tuple[Gain, ...]) -> tuple[tuple[Gain, ...], tuple[Replay, ...]]:
     """Take the remedy with the largest gain, then the one that gains most of what is left, and so on.
 
-    Gains are weighted as for the first advice. base: the replay without any remedy. Return the gains with their places,
-    and the replays: without any remedy, and after each of the sequence.
+    Gains are weighted as for the first advice. A remedy that then gains less than its rule asks for is not advised, so
+    it is not in the sequence either. base: the replay without any remedy. Return the gains with their places, and the
+    replays: without any remedy, and after each of the sequence.
     """
     model, replays = scene.model, [base]
     lag, remaining = base.lag, base.length_ns
@@ -404,9 +405,11 @@ def _best_sequence(scene: Scene, base: Replay, gains: tuple[Gain, ...]) -> tuple
         edits = [scene.apply(remedy.edit, lag) for remedy in open_remedies]
         times, lengths = _replay(model, edits)
         saved, counted = _with_launching(scene, replays[-1], open_remedies, remaining - lengths)
-        best = int(np.argmax(counted))
-        if saved[best] < _LEAST_OF_SEQUENCE * whole:
+        worth_pct = [RULE[each.rule].worth_pct if each.rule in RULE else WORTH_PCT for each in open_remedies]
+        is_worthwhile = (100 * saved >= np.array(worth_pct) * remaining) & (saved >= _LEAST_OF_SEQUENCE * whole)
+        if not is_worthwhile.any():
             break
+        best = int(np.argmax(np.where(is_worthwhile, counted, -np.inf)))
         remedy, remaining = open_remedies[best], remaining - float(saved[best])
         if remedy.launching:
             lag = scene.apply(remedy.whole_edit, lag)
