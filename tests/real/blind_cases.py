@@ -3,6 +3,7 @@
 from typing import Final
 
 from tests.real.cases import REAL, RealCase
+from tests.real.fresh_cases import FRESH
 
 WAITS: Final = ("wait", "wait_and_host_code")
 
@@ -29,4 +30,4 @@ BLIND: Final = (
     RealCase("pipelined_healthy", "C"),
 )
 
-ALL: Final = {**REAL, **{case.name: case for case in BLIND}}
+ALL: Final = {**REAL, **{case.name: case for case in (*BLIND, *FRESH)}}
