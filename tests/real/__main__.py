@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.real", description=__doc__)
     parser.add_argument("command", choices=["time", "capture", "record", "prove", "check"])
     parser.add_argument("cases", nargs="*", metavar="NAME[=SWITCH+...]", help="only these (default: all)")
-    parser.add_argument("--halves", default="ABCD", help="without names, those of these halves (default: ABCD)")
+    parser.add_argument("--halves", default="ABCDE", help="without names, those of these halves (default: ABCDE)")
     parser.add_argument("--folder", type=Path, required=True, help="for times and captures")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="more are faster, but slow each other down")
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="programs at the same time use different ones")
@@ -163,7 +163,7 @@ def keep(path: Path, name: str, form: str, step_ms: float) -> None:
 
 def program(case: RealCase) -> Path:
     """Return the file that contains a program."""
-    return HERE / {"C": "blind.py", "D": "fresh.py"}.get(case.half, "programs.py")
+    return HERE / {"C": "blind.py", "D": "fresh.py", "E": "fresh.py"}.get(case.half, "programs.py")
 
 
 def script_of(case: RealCase, folder: Path) -> Path:

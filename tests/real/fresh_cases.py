@@ -11,8 +11,8 @@ FRESH: Final = (
         "vit_pretraining", "D", ("launch_bound",), (("", "foreach"), ("launch_bound", "graph")), 0.4, has_kineto=True
     ),
     RealCase("gpt2_finetune", "D", ("small_batch", "launch_bound"), (("", "whole"),), 0.4),
-    RealCase("mixture_lm", "D", ("masks", *WAITS, "launch_bound"), (("", "capacity"),), 0.3, has_kineto=True),
-    RealCase("segment_unet", "D", ("allocation",), (("", "kept"),), has_kineto=True),
+    RealCase("mixture_lm", "E", ("masks", *WAITS, "launch_bound"), (("", "capacity"),), 0.3, has_kineto=True),
+    RealCase("segment_unet", "E", ("allocation",), (("", "kept"),), has_kineto=True),
     RealCase("dqn_frames", "D", ("host_code", "wait_and_host_code"), (("", "gpu"),), 0.3),
     RealCase(
         "citation_gnn",
@@ -24,35 +24,38 @@ FRESH: Final = (
     # two faults of about the same size
     RealCase(
         "cells_autoencoder",
-        "D",
+        "E",
         ("tensor_cores", "pageable_copy", "exposed_copy"),
         (("", "pinned"), ("tensor_cores", "tf32"), ("both", "both")),
     ),
     RealCase(
         "nerf_rays",
-        "D",
+        "E",
         ("tensor_cores", "fusion"),
         (("", "compile"), ("tensor_cores", "tf32"), ("both", "both")),
     ),
     RealCase(
         "dino_features",
-        "D",
+        "E",
         ("copies_to_host", "pageable_copy", "exposed_copy"),
         (("", "first"), ("pageable_copy", "pinned"), ("exposed_copy", "pinned")),
         has_kineto=True,
     ),
     RealCase(
         "captions_beam",
-        "D",
+        "E",
         ("many_small_copies", "copies_to_host", *WAITS),
         (("", "batched"), ("many_small_copies", "listed"), ("copies_to_host", "listed")),
         0.2,
     ),
-    RealCase("embedder_batches", "D"),
+    RealCase("embedder_batches", "E"),
     RealCase(
-        "cupy_seismic", "D", ("host_code", "wait_and_host_code", "copies_to_host", "pageable_copy"), (("", "stays"),)
+        "cupy_seismic",
+        "D",
+        ("round_trip", "host_code", "wait_and_host_code", "copies_to_host", "pageable_copy"),
+        (("", "stays"),),
     ),
     RealCase("lattice_flow", "D", ("uncoalesced", "layout"), (("", "rows"),)),
-    RealCase("mesh_skinning", "D", ("many_small_copies",), (("", "packed"),)),
-    RealCase("nbody_tiles", "D"),
+    RealCase("mesh_skinning", "E", ("many_small_copies",), (("", "packed"),)),
+    RealCase("nbody_tiles", "E"),
 )

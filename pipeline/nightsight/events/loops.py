@@ -15,6 +15,7 @@ from nightsight.events.engine import ENGINE_STEP, starts_with_prompts, with_engi
 from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.ranges import LEAST, count_instances, nested
+from nightsight.events.tuning import xla_tuning
 from nightsight.intervals import Flags, Ints, Spans, touches, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
@@ -472,6 +473,9 @@ def _launched_between(work: LaunchedWork, process: int, spans: pd.DataFrame) -> 
 def _launch_loops(profile: Profile, work: LaunchedWork) -> list[Loop]:
     """Return the loop of each process that repeatedly launches the same kernels in the same order."""
     names, launch, loads = _name_codes(profile), launch_keys(profile)[0], _calls(profile, _LOADS)["start_ns"].to_numpy()
+    is_tuning = _tunes(profile, work)
+    names = np.where(is_tuning & (names >= 0), _TUNING, names)
+    work = work._replace(end=np.where(is_tuning, work.start, work.end))
     syncs, least = _calls(profile, _SYNCS), 0.0 if framework_of(profile) == JAX else _LEAST_OF_ALL
 
     def loop_in(rows: Ints, process: int) -> Loop | None:
@@ -484,7 +488,7 @@ def _launch_loops(profile: Profile, work: LaunchedWork) -> list[Loop]:
             # the kernels of a graph have one launch, represented by the first of them
             on_thread = on_thread[np.append(True, launch[on_thread[1:]] != launch[on_thread[:-1]])]
             launch_ns, caller = work.launch_ns[on_thread], work.thread[on_thread[0]]
-            copies = work.launch_ns[(names < 0) & (work.process == process) & (work.thread == caller)]
+            copies = work.launch_ns[(names == _COPY) & (work.process == process) & (work.thread == caller)]
             waits = syncs["start_ns"].to_numpy()[syncs["thread"].to_numpy() == caller]
             follows = [_have_between(launch_ns, np.sort(others)) for others in (copies, waits)]
             marks = follows[0] + 2 * follows[1]
@@ -532,11 +536,11 @@ def _launch_loop(
     marks: a number for what the thread does before each launch, copies and waits, which divide a loop of one kernel.
     loads: when modules were loaded. least: the share of all GPU time that the loop must cover.
     """
-    repeated = _period(names)
+    repeated = _period(names, _LEAST_LAUNCHES) or _period_of_long_steps(names, launch_ns)
     if repeated is None:
         return None
     period, first, count = repeated
-    divided = _period(marks[first + 1 : first + count]) if period == 1 else None
+    divided = _period(marks[first + 1 : first + count], _LEAST_LAUNCHES) if period == 1 else None
     if divided and divided[0] > 1 and divided[2] >= _NEARLY_BEST * count:
         period, start, count = divided
         first += 1 + start
@@ -561,24 +565,38 @@ UNNAMED: Final = "the same"
 """The beginning of the family of a loop that was found in launches (`the same 29 launches`)."""
 
 
+def _tunes(profile: Profile, work: LaunchedWork) -> Flags:
+    """Return which operations XLA launches to choose kernels."""
+    tunes = np.zeros(len(work.start), dtype=bool)
+    for thread, spans in xla_tuning(profile).items():
+        own = np.flatnonzero(work.thread == thread)
+        tunes[own] = touches(spans, work.launch_ns[own], work.launch_ns[own] + 1)
+    return tunes
+
+
 def _name_codes(profile: Profile) -> Ints:
-    """Return a number for the name of each operation: -1 for copies and memsets, one for all whole graphs."""
+    """Return a number for the name of each operation: _COPY for copies and memsets, one for all whole graphs."""
     kernels = profile.recorded("kernels")["name"].cat.codes.to_numpy().astype(np.int64)
     copies, graphs = (len(profile.recorded(name)) for name in GPU_TABLES[1:])
     most = int(kernels.max(initial=-1)) + 1
-    return np.concatenate([kernels, np.full(copies, -1), np.full(graphs, most)])
+    return np.concatenate([kernels, np.full(copies, _COPY), np.full(graphs, most)])
 
 
-def _period(names: Ints) -> tuple[int, int, int] | None:
+_COPY: Final = -1
+_TUNING: Final = -2
+
+
+def _period(names: Ints, least: int) -> tuple[int, int, int] | None:
     """Return how many launches make up a repetition, the position of the first launch that repeats, and their number.
 
     The smallest period whose longest run is nearly as long as the longest of any period; None if nothing repeats.
+    least: fewer launches prove nothing.
     """
     runs = {period: _longest_run(names, period) for period in _distances(names) if period * LEAST <= len(names)}
     longest = max((count for _, count in runs.values()), default=0)
     for period, (first, count) in sorted(runs.items()):
         repeated = count + period
-        if count >= _NEARLY_BEST * longest and repeated >= max(LEAST * period, _LEAST_LAUNCHES):
+        if count >= _NEARLY_BEST * longest and repeated >= max(LEAST * period, least):
             return period, first, repeated
     return None
 
@@ -595,8 +613,24 @@ def _distances(names: Ints) -> list[int]:
     return [int(distance) for distance in np.unique(np.concatenate(distances))]
 
 
-# fewer consecutive launches prove nothing
+def _period_of_long_steps(names: Ints, launch_ns: Ints) -> tuple[int, int, int] | None:
+    """Return the same for fewer launches that take most of the time, such as steps of which each is compiled."""
+    for period in _distances(names):
+        if period * LEAST <= len(names):
+            first, count = _runs(names, period)
+            repeated = count + period
+            span_ns = launch_ns[np.minimum(first + repeated, len(names)) - 1] - launch_ns[first]
+            span_ns[repeated < max(LEAST * period, _LEAST_LONG)] = 0
+            longest = int(span_ns.argmax())
+            if span_ns[longest] > _MOST_OF_TIME * (launch_ns[-1] - launch_ns[0]):
+                return period, int(first[longest]), int(repeated[longest])
+    return None
+
+
+# fewer consecutive launches prove nothing, but fewer are sufficient if they take most of the time
 _LEAST_LAUNCHES: Final = 20
+_LEAST_LONG: Final = 6
+_MOST_OF_TIME: Final = 0.5
 _RAREST: Final = 4
 _MOST_SUMMED: Final = 4
 _MOST_TRIED: Final = 3
@@ -609,10 +643,16 @@ def _most_frequent(values: Ints) -> Ints:
 
 def _longest_run(names: Ints, period: int) -> tuple[int, int]:
     """Return the start and length of the longest run of launches that occur again `period` launches later."""
+    first, count = _runs(names, period)
+    longest = int(count.argmax())
+    return int(first[longest]), int(count[longest])
+
+
+def _runs(names: Ints, period: int) -> tuple[Ints, Ints]:
+    """Return the start and length of all runs of launches that occur again `period` launches later."""
     breaks = np.flatnonzero(names[period:] != names[:-period])
     edges = np.concatenate(([-1], breaks, [len(names) - period]))
-    longest = int(np.diff(edges).argmax())
-    return int(edges[longest]) + 1, int(edges[longest + 1] - edges[longest]) - 1
+    return edges[:-1] + 1, np.diff(edges) - 1
 
 
 def _phase(launch_ns: Ints, period: int) -> int:

@@ -9,6 +9,8 @@ from nightsight.results.causes import REPLAY, WHAT_IF
 from nightsight.units import Scale, scale_for
 
 _NEEDED: Final = {"rule", "path", "gain_pct", "order", "after_ns"}
+# of a unit: less would have no digits
+_LEAST_SHOWN: Final = 0.01
 _DIGITS: Final = 3
 
 
@@ -62,8 +64,10 @@ class Fixes:
 
     def scale(self) -> Scale:
         """Return a scale with three digits for a step now, and two for the shortest."""
-        scale = scale_for("ns", [self.now_ns])
         least = min((fix.after_ns for fix in self.sequence), default=self.now_ns)
+        scale = scale_for("ns", [self.now_ns])
+        if least < _LEAST_SHOWN * scale.divisor:
+            scale = scale_for("ns", [max(least, self.now_ns * _LEAST_SHOWN**2)])
         digits = ((_DIGITS, self.now_ns), (_DIGITS - 1, least))
         places = (count - 1 - math.floor(math.log10(size / scale.divisor)) for count, size in digits if size > 0)
         return Scale(scale.divisor, scale.symbol, min(max(*places, 0), _DIGITS))

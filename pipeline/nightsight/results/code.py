@@ -236,9 +236,26 @@ CODE: Final[Mapping[str, tuple[Code, ...]]] = {
     "compilation": (
         _code(PYTORCH, "torch.backends.cuda.enable_cudnn_sdp(False)", "cudnn_generated"),
         _code(PYTORCH, SWITCH["compile_dynamic"].code, r"torch\.compile"),
+        _code(
+            _JAX,
+            """
+            length = max(16, 1 << (tokens.shape[1] - 1).bit_length())  # few lengths: powers of two
+            tokens = jnp.pad(tokens, ((0, 0), (0, length - tokens.shape[1])))
+            """,
+        ),
     ),
     "restarted_workers": (_code(PYTORCH, SWITCH["persistent_workers"].code),),
-    "pageable_copy": _AHEAD,
+    "pageable_copy": (
+        _code(
+            PYTORCH,
+            """
+            loader = DataLoader(..., pin_memory=True)  # or data = data.pin_memory(), once
+            batch = batch.to(device, non_blocking=True)
+            """,
+            _TO_GPU,
+        ),
+        *(code for code in _AHEAD if code.framework != PYTORCH),
+    ),
     "exposed_copy": _AHEAD,
     "peer_copy": (
         _code(

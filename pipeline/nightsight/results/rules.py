@@ -261,6 +261,32 @@ RULES: Final = (
         },
     ),
     Rule(
+        name="round_trip",
+        change="what this host code computes is computed on the GPU, without the copies before and after it",
+        looks_for=(
+            "host code as for `host_code`, in Python, between copies of 1 MB or more to the host and back, of the same "
+            "size; not if most samples of Python's stack read, write, decode or send data"
+        ),
+        simulated="without the host code and the copies; the time of the same work on the GPU is not known",
+        done="computing it on the GPU",
+        action="compute it on the GPU",
+        title="Data makes a round trip to the host {where}",
+        detail="The GPU's results are copied to the host, Python computes there, and as many bytes are copied back.",
+        remedy=(
+            "Compute there with tensors on the GPU: PyTorch has most functions of NumPy. If the copies are of "
+            "different data, write and read them in other threads."
+        ),
+        things=("piece of host code", "pieces of host code"),
+        causes=(HOST, COPIES),
+        shares_time=True,
+        is_host=True,
+        remedies={
+            "JAX": "Compute there with jax.numpy and jax.scipy, in the jitted function.",
+            "CuPy": "Compute there with CuPy: cupy and cupyx.scipy have most functions of NumPy and SciPy.",
+            "Numba": "Compute there in a kernel (cuda.jit), on arrays that stay on the GPU.",
+        },
+    ),
+    Rule(
         name="wait_and_host_code",
         change="neither the wait nor the host code in this range",
         looks_for="a wait and host code in one range",
@@ -407,10 +433,11 @@ RULES: Final = (
         name="compilation",
         change="nothing is compiled: no module is loaded, and no host code runs just before",
         looks_for=(
-            "module loads and first launches as for `loading`, after 3 ms or more of host code; or as much host code "
-            "in which most samples of Python's stack are in a compiler (torch.compile, Triton, CuPy, Numba, JAX); or "
-            "the time in which torch.compile compiles or records CUDA graphs again, by PyTorch's log. "
-            "Loads that become rarer do not count: they end once every shape has been seen"
+            "module loads and first launches as for `loading`, after 3 ms or more of host code; the kernels that XLA "
+            "times while it compiles; or as much host code in which most samples of Python's stack are in a compiler "
+            "(torch.compile, Triton, CuPy, Numba, JAX); or the time in which torch.compile compiles or records CUDA "
+            "graphs again, by PyTorch's log. Loads that become rarer do not count: they end once every shape has been "
+            "seen"
         ),
         simulated="without them and that host code",
         done="compiling only once",
@@ -431,6 +458,13 @@ RULES: Final = (
         ),
         things=("call", "calls"),
         causes=(MODULE, HOST),
+        actions={"JAX": "give jax.jit few different shapes"},
+        remedies={
+            "JAX": (
+                "jax.jit compiles again for each new shape, type and static argument. Pad batches to a few lengths, "
+                "such as powers of two. Pass numbers that change as arrays. Call jax.jit once, not in the loop."
+            ),
+        },
         shares_time=True,
         compiles=True,
         of_kernel={
@@ -463,23 +497,25 @@ RULES: Final = (
     ),
     Rule(
         name="pageable_copy",
-        change="copies from pinned memory, on a separate stream, ahead of time",
+        change="copies from pinned memory, for which no call waits",
         looks_for="copies of 256 kB or more from pageable memory",
         simulated=(
-            "at the rate of pinned copies in the capture, else 85 % of the link's published rate; on a separate "
-            "stream, nothing waits"
+            "at the rate of pinned copies in the capture, else 85 % of the link's published rate, and no call waits; "
+            "with JAX, at this rate on a separate stream"
         ),
         done="pinning memory",
-        action="pin the memory and copy ahead of time",
+        action="pin the memory",
         title="Copies use pageable memory {where} ({name})",
         detail=(
             "The driver stages pageable memory through its own buffer: the copy is slow, and the call waits for it."
         ),
         remedy=(
-            "Pin the host memory (pin_memory), and copy ahead of time on a separate stream with non_blocking=True."
+            "Pin the host memory (pin_memory), and copy with non_blocking=True. Copy data that stays the same only "
+            "once. Copied ahead of time on a separate stream, the rest of the time is hidden, too."
         ),
         things=("copy", "copies"),
         causes=(COPIES,),
+        actions={"JAX": "copy ahead of time"},
         remedies={
             "JAX": (
                 "Put the next batch on the GPU while the current step runs, in a separate thread, or keep the data on "

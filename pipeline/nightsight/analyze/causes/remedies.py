@@ -6,7 +6,7 @@ stretch with this edit (nightsight.analyze.causes.simulation).
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -56,7 +56,8 @@ from nightsight.events.loops import UNNAMED, loops_of
 from nightsight.events.peaks import published
 from nightsight.events.ranges import general_paths, nested_ranges
 from nightsight.events.timeline import Timeline, distinct, of_capture, operation_column
-from nightsight.intervals import Flags, Floats, Ints, Spans, covered, union, without
+from nightsight.events.tuning import xla_tuning
+from nightsight.intervals import Flags, Floats, Ints, Spans, covered, touches, union, without
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, HOST, IDLE, MODULE, SYNC
 from nightsight.results.rules import KERNEL_WORDS, RULE
 from nightsight.results.serving import DECODE
@@ -165,6 +166,12 @@ _STARTS_WORKERS: Final = (
 )
 # workers that start once may be those of the whole run
 _FEWEST_STARTS: Final = 2
+# frames that read, write, decode or send data; copies of the same size, by their share
+_READS_OR_WRITES: Final = (
+    r"\(dataloader\.py|\b(?:_?im(?:read|write|save|decode|encode)|_?read\w*|_?write\w*|_?load\w*|_?save\w*|_?open|recv\w*|"
+    r"send\w*|dumps?|loads?|decode\w*|encode\w*) \("
+)
+_SAME_SIZE: Final = 0.01
 # innermost frames that wait on a socket: of asyncio, servers, ZeroMQ. Workers of a DataLoader answer through one, too
 _WAITS_FOR_REQUESTS: Final = (
     r"^(?!.*dataloader\.py).*\b(?:select|poll|accept|recv\w*|readinto|serve_forever|_run_once) "
@@ -254,8 +261,8 @@ class Remedy:
 def remedies(scene: Scene) -> list[Remedy]:
     """Return all remedies, regardless of their gain."""
     single = [remedy for propose in PROPOSALS for remedy in propose(scene)]
-    single += host_code(scene, _claimed(scene, single))
-    return [*single, *_joint_remedies(single)]
+    moved = list(host_code(scene, _claimed(scene, single)))
+    return [*single, *moved, *_joint_remedies([*single, *moved]), *_round_trips(scene, moved)]
 
 
 def _claimed(scene: Scene, proposed: list[Remedy]) -> Flags:
@@ -283,6 +290,54 @@ def _joint_remedies(single: list[Remedy]) -> Iterator[Remedy]:
             time = wait.time_ns + host.time_ns
             edit, share = (*wait.edit, *host.edit), max(wait.in_steps, host.in_steps)
             yield Remedy("wait_and_host_code", path, wait.name, wait.cases, time, edit, host.code, in_steps=share)
+
+
+def _round_trips(scene: Scene, moved: Sequence[Remedy]) -> Iterator[Remedy]:
+    """Compute on the GPU what a program copies to the host, computes there in Python, and copies back.
+
+    Nothing records which data are copied, so only copies of the same size count, with nothing but host code in between.
+    Who writes results to a file and reads the next inputs has such copies, too. moved: the remedies for host code.
+    """
+    calls, work = scene.graph.calls, scene.graph.work
+    copies, size, _ = _host_copies(scene)
+    bytes_of = np.bincount(work.call[copies], size, len(calls))
+    rows = scene.in_calls[scene.launching[scene.in_calls]]
+    rows = rows[np.lexsort((calls.start[rows], calls.thread[rows]))]
+    direction = scene.direction[rows]
+    # copies in one direction, one after the other
+    run = np.cumsum((np.diff(direction, prepend=-1) != 0) | (np.diff(calls.thread[rows], prepend=-1) != 0))
+    of_run = np.bincount(run, bytes_of[rows])
+    begins = np.flatnonzero(np.diff(run, prepend=0))
+    is_return = (direction[begins] == TO_DEVICE) & (np.append(-1, direction[begins[:-1]]) == TO_HOST)
+    is_return[1:] &= calls.thread[rows[begins[1:]]] == calls.thread[rows[begins[:-1]]]
+    there, back = (of_run[run[begins] - shift] for shift in (1, 0))
+    is_return &= (back >= _LARGE_BYTES) & (np.abs(there - back) <= _SAME_SIZE * back)
+    returns = run[begins[is_return]]
+    if not len(returns):
+        return
+    # the pieces of host code in between
+    starts, ends = calls.end[rows[begins - 1]][is_return], calls.start[rows[begins]][is_return]
+    on_thread = positions(calls.thread[rows[begins[is_return]]])
+    for remedy in moved:
+        if remedy.code is None:
+            continue
+        after, moved_ns = np.unique(remedy.code.piece), np.bincount(remedy.code.piece, remedy.code.length, len(calls))
+        inside = np.zeros(len(after), dtype=bool)
+        for thread, of_thread in positions(calls.thread[after]).items():
+            if thread in on_thread:
+                trips = np.searchsorted(starts[on_thread[thread]], calls.start[after[of_thread]], side="right") - 1
+                known = trips >= 0
+                inside[of_thread[known]] = calls.start[after[of_thread[known]]] <= ends[on_thread[thread][trips[known]]]
+        in_files, samples = _samples_before(scene, after[inside], _READS_OR_WRITES)
+        if (
+            moved_ns[after[inside]].sum() <= _MOSTLY * moved_ns.sum()
+            or not 0 <= in_files.sum() <= _MOSTLY * samples.sum() - 1
+        ):
+            continue
+        copying = rows[np.isin(run, np.append(returns, returns - 1))]
+        time = remedy.time_ns + scene.per_step(calls.end[copying] - calls.start[copying], copying)
+        edit = (*remedy.edit, *_without_work(scene, copying))
+        yield replace(remedy, rule="round_trip", time_ns=time, edit=edit)
 
 
 # -- the CPU ----------------------------------------------------------------------------------------------------------
@@ -668,8 +723,12 @@ def loading(scene: Scene) -> Iterator[Remedy]:
     is_loading, is_compiling = _loads(scene)
     lasts = ~_temporary_loads(scene)
     if (is_compiling & lasts).any():
-        tuning = _tuning_runs(scene)
-        more = (*_without_work(scene, tuning), *_as_without_compiler(scene, is_loading, is_compiling & lasts, tuning))
+        tuning = np.union1d(_tuning_runs(scene), _xla_tuning_runs(scene))
+        more = (
+            *_without_work(scene, tuning),
+            *_earlier_by(scene, np.union1d(np.flatnonzero(is_compiling & lasts), tuning)),
+            *_as_without_compiler(scene, is_loading, is_compiling & lasts, tuning),
+        )
         for remedy in _remove_calls(scene, "compilation", is_loading & lasts, with_gap=is_compiling & lasts):
             yield replace(remedy, edit=(*remedy.edit, *more))
     else:
@@ -682,6 +741,23 @@ def loading(scene: Scene) -> Iterator[Remedy]:
                 yield replace(remedy, edit=edit, kernels=_next_kernels(scene, loads))
             else:
                 yield remedy
+
+
+def _earlier_by(scene: Scene, compiling: Ints) -> Edit:
+    """Return the edit after which the other threads of a process do not wait while one compiles.
+
+    Threads of XLA copy what a program needs. compiling: the calls that end with the compilation.
+    """
+    calls, changes = scene.graph.calls, []
+    compiling = compiling[np.isin(compiling, scene.in_calls)]
+    others = np.setdiff1d(scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS], compiling)
+    for process, of_process in positions(calls.process[compiling]).items():
+        rows = compiling[of_process]
+        spans = union(scene.gap_start[rows], calls.end[rows])
+        waiting = others[(calls.process[others] == process) & ~np.isin(calls.line[others], calls.line[rows])]
+        shared_ns = covered(spans, scene.gap_start[waiting], calls.start[waiting])
+        changes.append(Change(scene.model.edges_of(BEGIN, waiting), "shorter", shared_ns))
+    return tuple(changes)
 
 
 def _as_without_compiler(scene: Scene, is_loading: Flags, is_compiling: Flags, tuning: Ints) -> Edit:
@@ -750,6 +826,17 @@ def _tuning_runs(scene: Scene) -> Ints:
     until = np.where((wait < after) & (launched_after <= _TUNED_LAUNCHES), until, end + 1)
     inside = np.cumsum(np.bincount(begin, minlength=len(rows) + 1) - np.bincount(until, minlength=len(rows) + 1)) > 0
     return np.asarray(rows[inside[:-1]])
+
+
+def _xla_tuning_runs(scene: Scene) -> Ints:
+    """Return the calls with which threads of XLA's compiler time kernels; they end with its compilation."""
+    calls, spans = scene.graph.calls, xla_tuning(scene.timeline.profile)
+    found = [scene.in_calls[:0]]
+    for thread, of_thread in positions(calls.thread[scene.in_calls]).items():
+        rows = scene.in_calls[of_thread]
+        if thread in spans:
+            found.append(rows[touches(spans[thread], calls.start[rows], calls.end[rows] + 1)])
+    return np.concatenate(found)
 
 
 def _without_work(scene: Scene, calling: Ints) -> Edit:
@@ -822,7 +909,10 @@ def _loads(scene: Scene) -> tuple[Flags, Flags]:
     pattern = _LOADS_IN_STEPS if scene.model.steps else _LOADS_COMPILED
     is_compiling = is_loading & calls.named(pattern) & (scene.gap > _COMPILING_NS)
     after_gap = scene.in_calls[scene.gap[scene.in_calls] > _COMPILING_NS]
-    is_compiling |= _compiles_by_stack(scene)
+    tuning = _xla_tuning_runs(scene)
+    is_compiling[tuning[scene.gap[tuning] > _COMPILING_NS]] = True
+    until_loaded = _until_loaded(scene, is_loading & calls.named(_LOADS_COMPILED))
+    is_loading, is_compiling = is_loading | until_loaded, is_compiling | _compiles_by_stack(scene) | until_loaded
     in_compiler, after_compiler = _in_compiler(scene, compiling(scene.timeline))
     is_loading, is_compiling = is_loading | in_compiler, is_compiling | after_compiler
     set_up = _operators_set_up(scene.timeline)
@@ -832,6 +922,26 @@ def _loads(scene: Scene) -> tuple[Flags, Flags]:
         inside = covered(spans, scene.gap_start[of_thread], calls.start[of_thread])
         is_compiling[of_thread[inside > _MOSTLY * scene.gap[of_thread]]] = True
     return is_loading, is_compiling
+
+
+def _until_loaded(scene: Scene, is_loading: Flags) -> Flags:
+    """Return the calls from long host code to the last load of code, if the thread launches and waits for nothing.
+
+    XLA releases the CUDA graph of the program before, selects the context, and loads a module for each kernel.
+    """
+    calls = scene.graph.calls
+    rows = scene.in_calls[np.lexsort((calls.start[scene.in_calls], calls.line[scene.in_calls]))]
+    is_work = scene.launching | (scene.direction >= 0) | (calls.cause == IDLE.index(SYNC))
+    # what a thread does between two pieces of work
+    part = np.cumsum(is_work[rows] | np.append(True, np.diff(calls.line[rows]) > 0))
+    loads, is_long = is_loading[rows], scene.gap[rows] > _COMPILING_NS
+    first_long, last_load = np.full(part.max(initial=0) + 1, len(rows)), np.full(part.max(initial=0) + 1, -1)
+    np.minimum.at(first_long, part[is_long], np.flatnonzero(is_long))
+    np.maximum.at(last_load, part[loads], np.flatnonzero(loads))
+    place = np.arange(len(rows))
+    until = np.zeros(len(calls), dtype=bool)
+    until[rows] = ~is_work[rows] & (place >= first_long[part]) & (place <= last_load[part])
+    return until
 
 
 def _in_compiler(scene: Scene, working: Mapping[int, Spans]) -> tuple[Flags, Flags]:
@@ -1108,7 +1218,7 @@ def large_copies(scene: Scene) -> Iterator[Remedy]:
     work = scene.graph.work
     copies, size, pageable = _host_copies(scene)
     is_large = size >= _SMALL_BYTES
-    rate = link_rate(scene.timeline)
+    rate, is_jax = link_rate(scene.timeline), framework_of(scene.timeline.profile) == JAX
     for code, rows in positions((work.direction[copies] * 2 + pageable)[is_large]).items():
         chosen = copies[is_large][rows]
         new_ns = np.minimum(size[is_large][rows] / rate, scene.length[chosen])
@@ -1116,7 +1226,9 @@ def large_copies(scene: Scene) -> Iterator[Remedy]:
         rule = "copies_to_host" if direction == TO_HOST else "pageable_copy" if is_pageable else "exposed_copy"
         calling = work.call[chosen]
         path, time = scene.shared_path(calling), scene.per_step(scene.length[chosen], calling)
-        edit, share = _move_off_stream(scene, chosen, new_ns), scene.share_of_steps(scene.length[chosen], calling)
+        # JAX copies from a buffer of its own anyway
+        change = _pin if rule == "pageable_copy" and not is_jax else _move_off_stream
+        edit, share = change(scene, chosen, new_ns), scene.share_of_steps(scene.length[chosen], calling)
         yield Remedy(rule, path, _DIRECTION_NAMES[direction], scene.cases(calling), time, edit, in_steps=share)
 
 
@@ -1143,6 +1255,15 @@ def peer_copies(scene: Scene) -> Iterator[Remedy]:
     leaving_edges = np.flatnonzero(np.isin(model.source, end_events) & (model.kind == STREAM))
     edit, time = _detach(scene, leaving_edges, copies), scene.per_step(scene.length[copies], calling)
     yield Remedy("peer_copy", scene.shared_path(calling), "Peer-to-Peer", scene.cases(calling), time, edit)
+
+
+def _pin(scene: Scene, copies: Ints, new_ns: Floats) -> Edit:
+    """Return the edit after which copies take as long as from pinned memory, and no call waits for them."""
+    return (
+        *shorten(scene, copies, scene.length[copies] - new_ns),
+        scene.without_waits(np.flatnonzero(np.isin(scene.graph.calls.waits_for, copies))),
+        Change(scene.model.edges_of(CALL, np.unique(scene.graph.work.call[copies])), "at most", scene.cost.recorded_ns),
+    )
 
 
 def _move_off_stream(scene: Scene, copies: Ints, new_ns: Floats) -> Edit:

@@ -1,0 +1,39 @@
+"""When compilers run kernels only to choose among them."""
+
+from typing import Final
+
+import numpy as np
+
+from nightsight.events.launches import launching_calls
+from nightsight.intervals import Spans, touches, union
+from nightsight.model.report import Profile
+from nightsight.system.parallel import memoize
+from nightsight.tables import are_named, positions
+
+# what XLA runs before a kernel that it times, and after it
+_OF_XLA: Final = r"RedzoneAllocatorKernel|\bDelayKernel|xla_fp_comparison"
+# its compiler prepares a kernel for at most this long (1 ms in `jax_sentences` of tests/data/real)
+_NEAR_NS: Final = 20_000_000
+_ALWAYS: Final = (np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max]))
+
+
+@memoize
+def xla_tuning(profile: Profile) -> dict[int, Spans]:
+    """Return when XLA times kernels while it compiles, for each thread that does: always, if it launches nothing else.
+
+    It fills memory around the results of a kernel, checks that the kernel does not change it, and compares results.
+    """
+    rows = np.flatnonzero(are_named(profile.recorded("kernels")["name"], _OF_XLA))
+    if not len(rows):
+        return {}
+    call, calls = launching_calls(profile), profile.recorded("api_calls")
+    start, thread = (calls[name].to_numpy() for name in ("start_ns", "thread"))
+    tuning, launching = call[rows[call[rows] >= 0]], np.unique(call[call >= 0])
+    found = {}
+    for key, of_thread in positions(thread[tuning]).items():
+        launch_ns = start[tuning[of_thread]]
+        spans = union(launch_ns - _NEAR_NS, launch_ns + _NEAR_NS)
+        others = start[launching[thread[launching] == key]]
+        is_only_tuning = touches(spans, others, others + 1).all()
+        found[key] = _ALWAYS if is_only_tuning else spans
+    return found
