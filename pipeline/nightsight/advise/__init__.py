@@ -41,7 +41,7 @@ from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_
 from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES
 from nightsight.results.switches import PYTORCH
 from nightsight.tables import positions
-from nightsight.units import DIGITS_IN_TEXT, in_text, scale_for
+from nightsight.units import DIGITS_IN_TEXT, in_text, scale_for, signed
 
 NEEDS: Final[tuple[Entry, ...]] = (
     WHAT_IF,
@@ -530,6 +530,6 @@ def _evidence(rule: Rule, row: dict[Any, Any], replay: dict[Any, Any], tables: T
             time = in_text(float(segment["step_ns"]), "step_ns")
             share = in_text(float(segment["time_pct"]), "time_pct")
             yield f"On the critical path: {what}{where}, {time} {step.per}, {share} of the window"
-    unexplained = f"{replay['unexplained_pct']:+.1f} %"
-    if unexplained not in ("+0.0 %", "-0.0 %"):
-        yield SIMULATED.format(one=step.one, difference=unexplained.replace("-", "\N{MINUS SIGN}"))
+    unexplained = f"{signed(replay['unexplained_pct'])} %"
+    if unexplained[1:] != "0.0 %":
+        yield SIMULATED.format(one=step.one, difference=unexplained)

@@ -14,7 +14,7 @@ from nightsight.render.page.figures import Figure
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.view import Cell, Heading, Layout, Row, TableView, floats, short_text, table_view
 from nightsight.texts import excerpt, middle_cut, printable
-from nightsight.units import ABSENT, counted, format_cell, format_value, scale_for, split
+from nightsight.units import ABSENT, counted, difference, format_cell, format_value, scale_for, split
 
 TABLE_BYTES: Final = 400_000
 _MAX_CAPTURES: Final = 2_000
@@ -256,7 +256,7 @@ def _outliers(fleet: Fleet) -> TableView | None:
     frame = outliers.join(fleet.captures.set_index("capture")[["workload", "gpu"]], on="capture")
     group = frame["workload"] + " on " + frame["gpu"].where(frame["gpu"] != "", "no GPU")
     mostly = [
-        f"{name}, {'+' if time > 0 else '−'}{format_value(abs(time), 'time_ns')}" if isinstance(name, str) else ""
+        f"{name}, {difference(time, 'time_ns')}" if isinstance(name, str) else ""
         for name, time in zip(frame["category"], floats(frame["category_ns"]), strict=True)
     ]
     texts = {"group": "Group", "mostly": "Mostly", "disturbed": "Disturbed"}
