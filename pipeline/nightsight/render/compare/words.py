@@ -274,11 +274,15 @@ def since(comparison: Comparison) -> str:
 
 def belief(comparison: Comparison) -> str:
     """Say in one line why the verdict is believed, or why not: the runs that agree, and the interval."""
+    rows = gates(comparison).set_index("name")
+    name = next((name for name in GATE if name in rows.index), "")
+    unlike = [each.what for each in comparison.differences if name in each.affects]
+    if name and unlike and rows.loc[name, "verdict"] == "inconclusive":
+        # no number of runs would settle it
+        return f"Not believed. {title_of(name)}: the sides are not comparable ({some_of(unlike, _MAX_METRICS)})."
     count = min(len(comparison.baseline), len(comparison.candidate))
     if count < LEAST_RUNS:
         return f"Not believed: fewer than {LEAST_RUNS} runs a side cannot be distinguished from noise."
-    rows = gates(comparison).set_index("name")
-    name = next((name for name in GATE if name in rows.index), "")
     if not name:
         return ""
     row = rows.loc[name].to_dict()
