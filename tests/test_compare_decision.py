@@ -76,6 +76,18 @@ def test_an_amount_is_a_limit_whatever_it_was_before() -> None:
     assert compare(runs[:1], runs[:1], settings=rules).decision.status == 1
 
 
+def test_an_amount_limits_the_median_of_all_runs_of_the_candidate() -> None:
+    rules = Settings(limits={"step_ns": Limit(most=1.02e6)})
+    slow_once = (1.0e6, 1.01e6, 1.3e6)
+    comparison = compare(side(SAME), side(slow_once), settings=rules)
+    assert comparison.changes.set_index("name").loc["step_ns", "candidate"] > 1.02e6
+    assert comparison.decision.broken == ()
+    slow_mostly = (0.6e6, 1.03e6, 1.04e6)
+    comparison = compare(side(SAME), side(slow_mostly), settings=rules)
+    assert comparison.changes.set_index("name").loc["step_ns", "candidate"] < 1.02e6
+    assert comparison.decision.broken == ("step time 1.030 ms in the median run, at most 1.020 ms allowed",)
+
+
 def test_categories_decide_only_with_a_limit() -> None:
     before, after = ([run({"step_ns": time, "host code": host}) for time in SAME] for host in (1e5, 2e5))
     comparison = compare(before, after, settings=Settings())
