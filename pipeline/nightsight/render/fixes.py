@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from nightsight.events.frameworks import reported_framework
 from nightsight.model.report import Finding, Report
 from nightsight.results.causes import REPLAY, WHAT_IF
 from nightsight.units import Scale, scale_for
@@ -32,11 +33,15 @@ class Fix:
 
 @dataclass(frozen=True)
 class Fixes:
-    """All fixes with a predicted gain. now_ns: a step before them. is_step: it is one, not the whole window."""
+    """All fixes with a predicted gain. now_ns: a step before them. is_step: it is one, not the whole window.
+
+    framework: that of the program, "" if it is unknown.
+    """
 
     now_ns: float
     is_step: bool
     fixes: tuple[Fix, ...]
+    framework: str = ""
 
     @property
     def sequence(self) -> tuple[Fix, ...]:
@@ -81,4 +86,4 @@ def fixes_of(report: Report) -> Fixes | None:
     orders, after = (rows[name].astype("float64").fillna(0.0).tolist() for name in ("order", "after_ns"))
     texts = (rows[name].astype("str").tolist() for name in ("rule", "path"))
     fixes = zip(*texts, rows["gain_pct"].tolist(), map(int, orders), after, strict=True)
-    return Fixes(now_ns, bool(replay["of_repetitions"]), tuple(Fix(*fix) for fix in fixes))
+    return Fixes(now_ns, bool(replay["of_repetitions"]), tuple(Fix(*fix) for fix in fixes), reported_framework(report))

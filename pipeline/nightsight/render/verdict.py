@@ -296,7 +296,9 @@ def _without_advice(report: Report, split: Frame) -> tuple[str, str]:
     largest: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
     gain, rule = in_text(float(largest["gain_pct"]), "gain_pct"), str(largest["rule"])
     # a report.json may come from another version
-    fix, worth_pct = (RULE[rule].done, RULE[rule].worth_pct) if rule in RULE else (rule, WORTH_PCT)
+    known = RULE.get(rule)
+    fix = known.done_in(reported_framework(report)) if known else rule
+    worth_pct = known.worth_pct if known else WORTH_PCT
     return wait, (
         f"None of {len(RULES)} known causes is worth fixing: {fix} would save most, {gain}, and is rarely worth the "
         f"work below {worth_pct:.0f} %.{hint}"
