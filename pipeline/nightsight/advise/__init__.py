@@ -20,7 +20,7 @@ from nightsight.advise.unsimulated import unsimulated_advice
 from nightsight.events.kernel_labels import label_of
 from nightsight.model.report import Finding, Result, find
 from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST
-from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF
+from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF, error_pct
 from nightsight.results.code import code_for
 from nightsight.results.entry import Entry
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM, FUSED_KERNELS
@@ -311,7 +311,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         "name": row["name"] or "calls",
         "most": f", most in `{row['name']}`" if row["name"] else "",
     }
-    remaining, error = before - gain, _error_pct(replay, row["gain_pct"]) / 100 * before
+    remaining, error = before - gain, error_pct(replay, row["gain_pct"]) / 100 * before
     profiled = "without the profiler" if replay["call_cost_ns"] or pd.notna(replay["timed_ns"]) else "as profiled"
     scale = scale_for("ns", [remaining], DIGITS_IN_TEXT)
     # of a step that nearly vanishes, only the order of magnitude is known
@@ -484,15 +484,6 @@ def _innermost_ranges(path: str) -> str:
     """Return the innermost ranges of a path."""
     *outer, parent, inner = ("", *path.split(" / "))
     return f"{'… / ' if any(outer) else ''}{parent} / {inner}" if parent else inner
-
-
-def _error_pct(replay: Mapping[Any, Any], gain_pct: float) -> float:
-    """Return the possible error of a gain; both are percentages of a step.
-
-    It is the unexplained part of the simulation, plus half of the profiler's overhead in the remaining time.
-    """
-    cost = 1 - replay["unprofiled_ns"] / replay["replayed_ns"] if replay["replayed_ns"] else 0.0
-    return float(abs(replay["unexplained_pct"]) + 50 * max(cost, 0.0) * (1 - gain_pct / 100) + 0.5)
 
 
 def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: GainUnit) -> Iterator[str]:

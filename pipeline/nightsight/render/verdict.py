@@ -24,7 +24,7 @@ from nightsight.results.operators import CPU_OPS
 from nightsight.results.rules import RULE, RULES, WORTH_PCT
 from nightsight.results.steps import OPERATORS, STEP_PARTS
 from nightsight.tables import Frame
-from nightsight.texts import excerpt, middle_cut, printable
+from nightsight.texts import excerpt, middle_cut, printable, prose
 from nightsight.units import counted, in_text
 
 _LONG: Final = 90
@@ -167,6 +167,16 @@ def gain_of(finding: Finding) -> str:
         return ""
     gain = round(finding.gain_pct, 1)
     return f"\N{MINUS SIGN}{gain:.{0 if _WHOLE_PCT <= gain < _NEARLY_ALL_PCT else 1}f} %"
+
+
+def first_sentences(text: str, length: int) -> str:
+    """Return as many sentences of a text as have room, at least one."""
+    first, *others = SENTENCES.split(text)
+    for sentence in others:
+        if len(first) + 1 + len(sentence) > length:
+            break
+        first = f"{first} {sentence}"
+    return prose(first, length)
 
 
 def start_up(report: Report) -> View | None:
@@ -314,11 +324,17 @@ class NotRecorded(NamedTuple):
 
 def not_recorded(report: Report, split: Frame) -> NotRecorded | None:
     """Return what to record to know more about what takes most of the time; None if nothing is missing."""
-    busy, wait = busy_by_device(split), largest_wait(split)
+    busy = busy_by_device(split)
     if busy and sum(busy) / len(busy) >= _BUSY_PCT:
         if len(report.rows(NCU_LIMITS)):
             return None
         return NotRecorded("Kernel efficiency was not measured.", "Profile with ncu to check it.")
+    return unnamed_code(report, split)
+
+
+def unnamed_code(report: Report, split: Frame) -> NotRecorded | None:
+    """Return how to record which host code the GPU waits for, if it mostly waits for that and nothing names it."""
+    wait = largest_wait(split)
     if wait is None or wait[0] != HOST or wait[1] < _LEAST_PCT or len(report.rows(IDLE_STACKS)):
         return None
     marking = reported_framework(report) == CUDA
