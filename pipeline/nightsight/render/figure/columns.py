@@ -118,11 +118,14 @@ def _plot(rows: Frame, categories: Mapping[str, str], scale: _ColumnScale, label
     left, right = 100.0 * number / count, 100.0 * (number + steps) / count
     gap = _GAP * (right - left)
     left, right = left + gap / 2, right - gap / 2
+    whole = rows[[*categories.values()]].sum(axis=1).to_numpy(dtype=np.float64)
+    # the parts of a column beyond the scale stay in proportion: cut off, it would show the first part alone
+    scales = np.maximum(whole, top)
     paths, low = [], np.zeros(len(rows))
     for category, name in categories.items():
         high = low + np.nan_to_num(rows[name].to_numpy())
         look = f"series-{CAUSE_COLORS[category]}{' idle' if category in IDLE else ''}"
-        paths.append(Path(look, _bars(left, right, low / top, high / top)))
+        paths.append(Path(look, _bars(left, right, low / scales, high / scales)))
         low = high
     outliers = int(rows["outliers"].sum())
     remark = f"{counted(float(steps.sum()), 'step')}, median {format_value(median, 'time_ns')}"
@@ -226,6 +229,9 @@ def _column_notes(
     if shapes:
         yield f"Marks: steps that take more than {OUTLIER} times the median."
     if _BEYOND_SCALE in shapes:
-        yield f"Marks at the top edge are beyond the scale, which ends at {_BEYOND:.0f} times the median at most."
+        yield (
+            f"Marks at the top edge are beyond the scale, which ends at {_BEYOND:.0f} times the median at most; the "
+            "parts of these columns are in proportion."
+        )
     if devices > len(plots):
         yield omission(len(plots), devices, "devices")

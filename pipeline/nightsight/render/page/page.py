@@ -242,9 +242,13 @@ def _without_table(section: PageSection) -> PageSection:
     if table is None or len(table.rows) != 1 or table.timeline or section.pictures != Pictures():
         return section
     (row,), headings = table.rows, table.columns
-    pairs = zip(headings, (row.name, *row.cells), strict=True)
-    texts = ((heading.title, f"{cell.text} {heading.unit}".rstrip()) for heading, cell in pairs if cell.text != ABSENT)
-    return replace(section, table=None, row=tuple(texts))
+    texts: dict[str, str] = {}
+    for column, cell in zip(headings, (row.name, *row.cells), strict=True):
+        if cell.text != ABSENT:
+            # a time and its share have one title
+            text = f"{cell.text} {column.unit}".rstrip()
+            texts[column.title] = f"{texts[column.title]}, {text}" if column.title in texts else text
+    return replace(section, table=None, row=tuple(texts.items()))
 
 
 def _has_section(result: Result) -> bool:
