@@ -8,7 +8,7 @@ from typing import Final
 from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import SEVERITIES, Finding
 from nightsight.render.page.places import Places
-from nightsight.render.verdict import SENTENCES, cause_of, first_sentences, gain_of
+from nightsight.render.verdict import SENTENCES, cause_of, gain_of
 from nightsight.results.causes import SIMULATED
 from nightsight.texts import log_line, printable, prose
 from nightsight.units import format_value
@@ -16,7 +16,7 @@ from nightsight.units import format_value
 _UP_TO: Final = re.compile(r", up to \N{MINUS SIGN}[\d.]+ % of (?:its|their) time$")
 _SIMULATED: Final = SIMULATED.partition("{")[0]
 _LONGEST_CODE: Final = 2_000
-_HOW: Final = 240
+_HOW: Final = 300
 _WORDS: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
 
 
@@ -67,8 +67,8 @@ class Advice:
 
     @property
     def how(self) -> str:
-        """The first sentences of the fix, where no code tells it."""
-        return "" if self.code else first_sentences(self.remedy, _HOW)
+        """The first sentence of the fix, where no code tells it."""
+        return "" if self.code else prose(SENTENCES.split(self.remedy, maxsplit=1)[0], _HOW)
 
 
 def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
