@@ -72,6 +72,19 @@ export function formatCell(value, { unit, divisor, decimals }) {
 }
 
 /**
+ * The labels of an axis, on one scale and with as many decimals as tell them apart.
+ * @param {number[]} values
+ * @param {string} unit
+ */
+export function formatTicks(values, unit) {
+  const sizes = values.map(Math.abs);
+  const [divisor, symbol] = scaleFor(Math.max(...sizes), unit);
+  const step = Math.min(...values.slice(1).map((value, at) => Math.abs(value - values[at]))) / divisor;
+  const decimals = Number.isFinite(step) && step > 0 ? Math.min(Math.max(Math.ceil(-Math.log10(step) - 1e-9), 0), MOST_DECIMALS) : 0;
+  return values.map((value) => `${formatFixed(value / divisor, decimals)} ${symbol}`.trimEnd());
+}
+
+/**
  * An integer with thousands separators.
  * @param {number} count
  */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { formatCell, formatCount, formatFixed, formatValue, readNumber } from "../../templates/scripts/numbers.js";
+import { formatCell, formatCount, formatFixed, formatTicks, formatValue, readNumber } from "../../templates/scripts/numbers.js";
 import { amountText, countText, durationText, instantText, rangeText, shareText, timeTicks } from "../../templates/scripts/timeline/text.js";
 
 test("a value has the unit that suits it alone", () => {
@@ -8,6 +8,13 @@ test("a value has the unit that suits it alone", () => {
   assert.equal(formatValue(0, "bytes"), "0 B");
   assert.equal(formatValue(undefined, "ns"), "–");
   assert.equal(formatValue(-1.5e9, "ns"), "−1.500 s");
+});
+
+test("labels of an axis have one unit and the same decimals", () => {
+  assert.deepEqual(formatTicks([9.8e6, 10e6, 10.2e6], "ns"), ["9.8 ms", "10.0 ms", "10.2 ms"]);
+  assert.deepEqual(formatTicks([0, 500_000, 1_000_000], "ns"), ["0.0 ms", "0.5 ms", "1.0 ms"]);
+  assert.deepEqual(formatTicks([100, 120], ""), ["100", "120"]);
+  assert.deepEqual(formatTicks([7], "pct"), ["7 %"]);
 });
 
 test("a cell that would read as nothing has a unit of its own", () => {

@@ -47,7 +47,7 @@ class FleetVerdict:
 class FleetCause:
     """A cause of lost time: its share of the GPU time of all captures, and the captures that have it, with links.
 
-    width: of a bar, in percent. more: captures that are not listed.
+    width: of a bar, in percent. more: captures that are not listed. recurs: several captures have it.
     """
 
     share: str
@@ -58,6 +58,7 @@ class FleetCause:
     captures: str
     within: tuple[tuple[str, str], ...]
     more: int
+    recurs: bool
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,9 @@ def verdict_of(fleet: Fleet) -> FleetVerdict:
 
 
 def _prose(text: object, length: int = _SENTENCE) -> str:
-    return middle_cut(printable(text).rstrip("."), length)
+    sentence = printable(text)
+    # the dots of a list that goes on stay
+    return middle_cut(sentence if sentence.endswith("...") else sentence.rstrip("."), length)
 
 
 def _cell_text(text: object, length: int = _SENTENCE) -> str:
@@ -201,6 +204,7 @@ def _causes(fleet: Fleet) -> Iterator[FleetCause]:
             captures=f"{cause['captures']:,} of {counted(len(captures), 'capture')}",
             within=tuple((short_text(file), report) for file, report in within),
             more=int(cause["captures"]) - len(within),
+            recurs=int(cause["captures"]) > 1,
         )
 
 

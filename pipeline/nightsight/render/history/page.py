@@ -184,7 +184,7 @@ def _event(event: Event, links: Links, anchor: str) -> EventView:
     main = event.main
     commits = ""
     if main.before.commit and main.night.commit and main.before.commit != main.night.commit:
-        commits = f"{main.before.commit[:8]}…{main.night.commit[:8]}"
+        commits = f"{main.before.commit[:10]}..{main.night.commit[:10]}"
     return EventView(
         since=main.night.time[:10] or ABSENT,
         state=event.state,
