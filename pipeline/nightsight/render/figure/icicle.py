@@ -26,7 +26,7 @@ _Row = Mapping[Hashable, Any]
 _NEEDED: Final = ("device", "step", "steps", "path", "group", "category", "family", "name", "time_ns", "count")
 _MAX_TREES: Final = 4
 _LEVELS: Final = 5
-_PART_HEIGHT: Final = 1.75  # height of a family or kernel in em
+_PART_HEIGHT: Final = 2.5  # height of a family or kernel in em
 # percent of a step: smaller parts are merged; doubled until there are at most _MAX_BOXES
 _LEAST: Final = 0.2
 _MAX_BOXES: Final = 300
