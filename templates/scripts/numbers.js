@@ -72,7 +72,7 @@ export function formatCell(value, { unit, divisor, decimals }) {
 }
 
 /**
- * The labels of an axis, on one scale and with as many decimals as tell them apart.
+ * The labels of an axis, on one scale and with as many decimals as distinguish them.
  * @param {number[]} values
  * @param {string} unit
  */
