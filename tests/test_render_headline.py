@@ -1,6 +1,7 @@
 """The headline: what is wrong, and a step now and after the fix."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -103,9 +104,11 @@ def test_code_that_nothing_names_is_said_with_how_to_name_it() -> None:
     assert headline_of_advice(waits, fixes=named, split={COMPUTE: 20.0, HOST: 80.0}).more == ""
 
 
-def test_advice_without_a_gain_or_an_action_has_the_first_sentences_of_its_remedy() -> None:
-    told = advice(gain=None, action="", remedy="Do less of that work. Fuse kernels.")
-    assert headline_of_advice(told).fix == "Do less of that work. Fuse kernels."
+def test_a_note_that_is_the_verdict_has_the_first_sentences_of_its_remedy() -> None:
+    note = Finding("at_roof", "info", "Kernels at the limit", "", "Do less of that work. Fuse kernels.")
+    assert headline_on(Verdict("", "Kernels at the limit.", advice=note)).fix == note.remedy
+    # the page has it below the headline
+    assert headline_on(Verdict("", "It waits.", advice=replace(note, severity="advice"))).fix == ""
 
 
 def test_what_does_not_repeat_has_no_step() -> None:

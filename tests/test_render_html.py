@@ -264,7 +264,7 @@ def test_code_in_a_remedy_looks_like_code() -> None:
         page = render_html(replace(small_report(), findings=(advice, warning)))
         text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
         assert "`" not in text
-        assert text.count(f"<code>{escape(remedy.split('`')[1])}</code>") == 2
+        assert text.count(f"<code>{escape(remedy.split('`')[1])}</code>") == 3
 
 
 def test_a_unit_is_on_the_line_of_its_number() -> None:

@@ -175,8 +175,8 @@ def _usual(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def _medians_of_gate(tables: Sequence[pd.DataFrame]) -> dict[str, float]:
     """Return the median of each gate metric over the runs that have it."""
     rows = pd.concat(tables, ignore_index=True)
-    medians: dict[str, float] = rows[rows["kind"] == "gate"].groupby("name", observed=True)["value"].median().to_dict()
-    return medians
+    medians = rows[rows["kind"] == "gate"].groupby("name", observed=True)["value"].median()
+    return {str(name): float(median) for name, median in medians.items()}
 
 
 def _rename_kernels(table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:

@@ -98,6 +98,6 @@ def fixes_of(report: Report) -> Fixes | None:
     # a report of another version may lack what errors are computed from
     has_errors = {"unexplained_pct", "replayed_ns"} <= set(replays)
     gains = rows["gain_pct"].tolist()
-    errors = [error_pct(replay, gain) if has_errors else math.nan for gain in gains]
+    errors = [error_pct(replay.to_dict(), gain) if has_errors else math.nan for gain in gains]
     fixes = zip(*texts, gains, map(int, orders), after, errors, strict=True)
     return Fixes(now_ns, bool(replay["of_repetitions"]), tuple(Fix(*fix) for fix in fixes), reported_framework(report))

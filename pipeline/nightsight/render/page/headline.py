@@ -74,7 +74,8 @@ def _on_advice(outcome: Verdict, finding: Finding, fixes: Fixes | None) -> Headl
             fix_text += f" {together} together: *{fixes.scale().with_unit(fixes.sequence[-1].after_ns)}*."
     elif fix_text:
         fix_text += f"{gain and f': about *{gain}*'}{proof and f' ({proof})'}."
-    elif finding.gain_pct is None:
+    elif finding.severity != "advice":
+        # the page has the first sentence of advice below the headline
         fix_text = first_sentences(finding.remedy, _ACTION)
     return Headline(outcome.cause, fix_text, outcome.more)
 
@@ -96,8 +97,7 @@ def _largest_part(report: Report) -> tuple[str, str] | None:
     part = str(shares.idxmax()) if len(shares) else ""
     kernels = report.rows(CUDA_GPU_KERN_SUM)
     if part == GRAPHS:
-        share = in_text(float(shares[part]), "share_pct")
-        return f"CUDA graphs take {share} of the time, recorded as a whole.", ""
+        return f"CUDA graphs take {in_text(float(shares[part]), 'share_pct')} of the time, recorded as a whole.", ""
     if part == COPIES:
         return f"Copies and memsets take {in_text(float(shares[part]), 'share_pct')} of the time.", ""
     if part != COMPUTE or not {"name", "total_ns"} <= set(kernels.columns):
