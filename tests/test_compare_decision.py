@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import geometric_mean
 
 import pytest
 
@@ -74,6 +75,16 @@ def test_an_amount_is_a_limit_whatever_it_was_before() -> None:
     assert compare(runs, runs, settings=Settings(limits={"launches": Limit(most=41)})).decision.status == 0
     # with one run, too: nothing has to be compared
     assert compare(runs[:1], runs[:1], settings=rules).decision.status == 1
+
+
+def test_an_amount_limits_the_median_of_all_runs_of_the_candidate() -> None:
+    rules = Settings(limits={"step_ns": Limit(most=1.02e6)})
+    slow_once, slow_mostly = (1.0e6, 1.01e6, 1.3e6), (0.6e6, 1.03e6, 1.04e6)
+    # the means are on the other side of the limit
+    assert geometric_mean(slow_mostly) < 1.02e6 < geometric_mean(slow_once)
+    assert decision(SAME, slow_once, rules).broken == ()
+    broken = decision(SAME, slow_mostly, rules).broken
+    assert broken == ("step time 1.030 ms in the median run, at most 1.020 ms allowed",)
 
 
 def test_categories_decide_only_with_a_limit() -> None:

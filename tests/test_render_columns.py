@@ -70,8 +70,8 @@ def test_parts_are_stacked_the_busy_ones_at_the_bottom() -> None:
 def test_each_column_says_its_numbers_and_where_it_is() -> None:
     plot = panel(table((4, 4), (2, 6)))
     assert [part.title for part in plot.of(Part)] == [
-        "#0: 8.000 µs (compute 4.000 µs, host code 4.000 µs)",
-        "#1: 8.000 µs (host code 6.000 µs, compute 2.000 µs)",
+        "#0: 8.00 µs (compute 4.00 µs, host code 4.00 µs)",
+        "#1: 8.00 µs (host code 6.00 µs, compute 2.00 µs)",
     ]
     assert [part.span for part in plot.of(Part)] == ["0 8000", "8000 16000"]
     assert plot.of(Part)[0].x < 10 < plot.of(Part)[1].x < 60
@@ -83,13 +83,13 @@ def test_columns_of_many_devices_say_only_what_takes_the_most(devices: int, name
     rows = [table((4, 2), device=number, time_ns=8000.0, slowest_ns=8000.0, **more) for number in range(devices)]
     titles = [part.title for plot in drawn(pd.concat(rows)).plots for part in plot.of(Part)]
     assert {title.count("µs") for title in titles} == {1 + named}
-    assert all("(compute 4.000 µs, host code 2.000 µs, " in title for title in titles)
+    assert all("(compute 4.00 µs, host code 2.00 µs, " in title for title in titles)
 
 
 def test_steps_are_called_what_the_program_calls_them() -> None:
     plot = panel(table((4, 4), (4, 4), (4, 12), (4, 4), of_program=range(17, 21)))
     assert [part.title.split(":")[0] for part in plot.of(Part)] == ["#17", "#18", "#19", "#20"]
-    assert plot.remark == "4 steps, median 8.000 µs; 1 outlier: #19 (2.0×)"
+    assert plot.remark == "4 steps, median 8.00 µs; 1 outlier: #19 (2.0×)"
     assert (plot.across[0].text, plot.across[0].place) == ("#17", 12.5)
     assert plot.of(Part)[0].x < 10
 
@@ -106,7 +106,7 @@ def test_outliers_are_marked_and_named() -> None:
     (slow,) = plot.of(Point)
     assert slow.at.x == pytest.approx(62.5)
     assert plot.of(Part)[2].title.endswith("; 2.0 times the median")
-    assert plot.remark == "4 steps, median 8.000 µs; 1 outlier: #2 (2.0×)"
+    assert plot.remark == "4 steps, median 8.00 µs; 1 outlier: #2 (2.0×)"
     assert plot.summary.endswith("outliers: #2 (2.0×)")
 
 
@@ -118,6 +118,10 @@ def test_what_would_press_the_others_to_the_ground_is_cut_and_marked() -> None:
     assert slow.at.y == 0
     assert slow.shape != panel(table((4, 4), (4, 4), (4, 12), (4, 4))).of(Point)[0].shape
     assert heights(one.of(Path)[1].path)[0][1] > 30
+    # 4 of 404: cut off at the top, all of the column would be its first part
+    top, height = heights(one.of(Path)[1].path)[2]
+    assert top == 0
+    assert height == pytest.approx(100 * 400 / 404, abs=0.1)
     assert "beyond the scale" in panels.notes[-1]
 
 
@@ -130,9 +134,9 @@ def test_of_columns_that_stand_for_several_steps_the_slowest_is_where_a_mark_lea
     plot = panel(frame, medians)
     assert plot.of(Part)[0].span == "0 800000"
     assert plot.of(Part)[1].span == "1000000 1030000"
-    assert plot.of(Part)[1].title.startswith("#100 to #199, mean: 10.00 µs (")
-    assert plot.of(Part)[1].title.endswith("; slowest #150: 30.00 µs, 3.8 times the median")
-    assert plot.remark == "200 steps, median 8.000 µs; 3 outliers: #150 (3.8×), 2 more"
+    assert plot.of(Part)[1].title.startswith("#100 to #199, mean: 10.0 µs (")
+    assert plot.of(Part)[1].title.endswith("; slowest #150: 30.0 µs, 3.8 times the median")
+    assert plot.remark == "200 steps, median 8.00 µs; 3 outliers: #150 (3.8×), 2 more"
     assert drawn(frame, medians).notes[1].startswith("Each column is the mean of up to 100 consecutive steps")
 
 
@@ -153,7 +157,7 @@ def test_what_a_damaged_report_can_hold_is_drawn_or_left_out() -> None:
     assert step_columns(table((4, 4)).iloc[:0], NO_MEDIANS) == ()
     assert panel(table((4, 4), (4, 4), compute_ns=[float("nan"), 1e300])).marks
     assert panel(table((4, 4)), pd.DataFrame({"device": [0], "med_ns": [float("nan")]})).remark == (
-        "1 step, median 8.000 µs"
+        "1 step, median 8.00 µs"
     )
 
 

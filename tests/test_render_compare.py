@@ -184,6 +184,20 @@ def test_one_line_says_why_the_verdict_is_believed(trained: Comparison) -> None:
     assert belief(few) == "Not believed: fewer than 3 runs a side cannot be distinguished from noise."
 
 
+def test_sides_that_are_not_comparable_are_not_believed_however_many_runs_agree(recorded: Recorded) -> None:
+    report = recorded.report("train")
+    before, after = runs(report, "baseline"), runs(report, "candidate")
+    other = tuple(
+        replace(changed(run, {"step_ns": 1.5}), environment=replace(run.environment, gpu="B200")) for run in after
+    )
+    for count in (5, 1):
+        unlike = compared(before[:count], other[:count])
+        assert belief(unlike) == "Not believed. Step, profiled: the sides are not comparable (GPU)."
+    # what explains only the times of the CPU explains no metric of the step without the profiler
+    told = compared(before, tuple(replace(run, environment=replace(run.environment, os="other")) for run in after))
+    assert belief(told).startswith("Believed. ")
+
+
 def test_runs_with_names_of_their_sides_title_the_page(trained: Comparison) -> None:
     sides = [
         tuple(replace(run, source=f"ab_{side}_{at}.sqlite") for at, run in enumerate(of_side))

@@ -177,9 +177,9 @@ def test_a_window_that_fills_the_plot_is_not_shaded() -> None:
 def test_what_lies_outside_the_window_is_distinguished_from_it() -> None:
     drawn = chart(table((0, -3_000, 1), (0, 500, 2)), window_ns=1_000)
     assert [(tick.place, tick.text) for tick in drawn.plots[-1].across] == [
-        (0, "-3"),
-        (25, "-2"),
-        (50, "-1"),
+        (0, "\N{MINUS SIGN}3"),
+        (25, "\N{MINUS SIGN}2"),
+        (50, "\N{MINUS SIGN}1"),
         (75, "0"),
         (100, "1 µs"),
     ]

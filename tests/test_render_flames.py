@@ -50,11 +50,11 @@ def test_causes_are_on_top_and_functions_below_their_callers_the_largest_first()
     ]
     assert [box.look for box in tree.boxes] == ["series-others", "series-api", "of-own", "of-own", "of-library"]
     assert [box.title for box in tree.boxes[2:4]] == [
-        "train (t.py:7): 90.00 ms, 90.0 % of the idle time; itself 10.00 ms",
-        "load (t.py:4): 60.00 ms, 60.0 % of the idle time",
+        "train (t.py:7): 90.0 ms, 90.0 % of the idle time; itself 10.0 ms",
+        "load (t.py:4): 60.0 ms, 60.0 % of the idle time",
     ]
-    assert (tree.heading, tree.height) == ("Idle 100.0 ms", 4.5)
-    assert tree.summary == "idle 100.0 ms: host code 90.0 %, most in train (t.py:7) → load (t.py:4); launch 10.0 %"
+    assert (tree.heading, tree.height) == ("Idle 100 ms", 4.5)
+    assert tree.summary == "idle 100 ms: host code 90.0 %, most in train (t.py:7) → load (t.py:4); launch 10.0 %"
 
 
 def test_what_is_written_fits() -> None:
@@ -85,7 +85,7 @@ def test_small_functions_are_one_box_and_smaller_ones_none() -> None:
     rows = [("host code", f"main;f{number}", 0.3) for number in range(10)]
     tree = flame(*rows, ("host code", "main;load", 97))
     assert drawn(tree)[2:] == [("load", 2, 0, 97), ("others", 2, 97, 3)]
-    assert tree.boxes[-1].title == "others: 10 functions: 3.000 ms, 3.0 % of the idle time"
+    assert tree.boxes[-1].title == "others: 10 functions: 3.00 ms, 3.0 % of the idle time"
     assert (tree.boxes[-1].look, tree.boxes[-1].name) == ("of-others", "")
     assert len(flame(("host code", "main;load", 99.6), ("host code", "main;f", 0.4)).boxes) == 3
 
@@ -102,7 +102,7 @@ def test_the_devices_with_the_most_idle_time_are_drawn() -> None:
     (shown,) = flames(of_six)
     assert [one.heading.split(",")[0] for one in shown.trees] == ["GPU 2", "GPU 3", "GPU 4", "GPU 5"]
     assert shown.notes[1:] == ("The 4 of 6 devices with the most idle time.",)
-    assert shown.trees[0].summary.startswith("GPU 2, idle 3.000 ms: ")
+    assert shown.trees[0].summary.startswith("GPU 2, idle 3.00 ms: ")
 
 
 def test_without_gpu_work_each_thread_is_drawn_and_its_time_is_not_called_idle() -> None:
@@ -110,8 +110,8 @@ def test_without_gpu_work_each_thread_is_drawn_and_its_time_is_not_called_idle()
         table(("operators", "main", 3), ("host code", "main;load", 1)).assign(device=None, tid=tid) for tid in (7, 8)
     ]
     (shown,) = flames(pd.concat(rows))
-    assert [one.heading for one in shown.trees] == ["Thread 7, time 4.000 ms", "Thread 8, time 4.000 ms"]
-    assert shown.trees[0].boxes[0].title == "operators: 3.000 ms, 75.0 % of the time"
+    assert [one.heading for one in shown.trees] == ["Thread 7, time 4.00 ms", "Thread 8, time 4.00 ms"]
+    assert shown.trees[0].boxes[0].title == "operators: 3.00 ms, 75.0 % of the time"
     assert not any("idle" in text for text in (shown.title, *shown.notes, shown.trees[0].summary))
 
 
@@ -137,7 +137,7 @@ def test_what_a_damaged_report_can_hold_is_drawn_or_left_out() -> None:
     assert [box.title[:3] for box in numbers.trees[0].boxes[1:]] == ["7.5", "5.0"]
     (missing,) = flames(frame.assign(stack=pd.Series(["main", None]), cause=pd.Series([None, 3], dtype="object")))
     assert [box.title for box in missing.trees[0].boxes if box.look.startswith("series")] == [
-        "(no name): 3.000 ms, 100.0 % of the idle time"
+        "(no name): 3.00 ms, 100.0 % of the idle time"
     ]
     assert flames(frame.assign(device=["a", "b"]))[0].trees[0].heading.startswith("GPU a, idle ")
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from nightsight.model.fleet import Failure
-from nightsight.render.fleet.page import fleet_page, verdict_of
+from nightsight.render.fleet import render_fleet
+from nightsight.render.fleet.page import _prose, fleet_page, verdict_of
 from tests.fleets import STEP, made_fleet, summary
 
 HOUR = 3.6e12
@@ -38,6 +39,17 @@ def test_what_recurs_comes_first_and_leads_to_its_captures() -> None:
     assert (fusion.share, fusion.captures, wait.captures) == ("5.0 %", "2 of 3 captures", "1 of 3 captures")
     assert fusion.gains == "a step becomes 7.5 % shorter, up to 10.0 %"
     assert fusion.within == (("b.sqlite", "b/report.html"), ("c.sqlite", ""))
+    # a smaller share before a larger one has a title that says why
+    text = render_fleet(fleet)
+    several, one = text.index("<h3>In several captures"), text.index("<h3>In one capture")
+    assert several < text.index(f"In {fusion.captures}") < one < text.index(f"In {wait.captures}")
+    alone = render_fleet(made_fleet(summaries[:1]))
+    assert "<h3>In" not in alone
+
+
+def test_a_list_that_goes_on_keeps_its_dots() -> None:
+    assert _prose("It is not fused: a, b, ...") == "It is not fused: a, b, ..."
+    assert _prose("It is not fused.") == "It is not fused"
 
 
 def test_a_cause_of_many_captures_leads_to_the_first_and_counts_the_others() -> None:

@@ -1,6 +1,7 @@
 """The headline: what is wrong, and a step now and after the fix."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ from nightsight.model.report import Finding
 from nightsight.render.page.headline import Headline, headline, headline_on
 from nightsight.render.summary import numbers
 from nightsight.render.verdict import Verdict, verdict
-from nightsight.results.categories import COMPUTE, COPIES, HOST
+from nightsight.results.categories import COMPUTE, COPIES, GRAPHS, HOST, LAUNCH
 from nightsight.results.causes import REPLAY, WHAT_IF
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import TIME_SPLIT
@@ -32,11 +33,13 @@ def headline_of_advice(
     steps: int = 9,
     split: Mapping[str, float] = SPLIT,
     limits: pd.DataFrame | None = None,
+    replay: Mapping[str, float] | None = None,
 ) -> Headline:
     frame = pd.DataFrame({"device": 0, "category": [*split], "time_ns": [*split.values()], "group": ""})
-    replay = pd.DataFrame({"unprofiled_ns": [3_160_000.0], "of_repetitions": steps, "calls": 9, "doubt": ""})
+    simulated = pd.DataFrame({"unprofiled_ns": [3_160_000.0], "of_repetitions": steps, "calls": 9, "doubt": ""})
+    simulated = simulated.assign(**(replay or {}))
     kernels = pd.DataFrame({"name": ["a", "b"], "total_ns": [9.0, 3.0], "time_pct": [75.0, 25.0]})
-    results = [result(TIME_SPLIT.name, frame), result("gpu_time", gpu_table(80.0)), result(REPLAY.name, replay)]
+    results = [result(TIME_SPLIT.name, frame), result("gpu_time", gpu_table(80.0)), result(REPLAY.name, simulated)]
     results += [result(CUDA_GPU_KERN_SUM.name, kernels)]
     results += [] if fixes is None else [result(WHAT_IF.name, fixes)]
     results += [] if limits is None else [result(NCU_LIMITS.name, limits)]
@@ -61,7 +64,8 @@ def test_a_fix_has_a_step_now_and_after_it_and_all_fixes_the_shortest_step() -> 
     found = headline_of_advice(advice(), fixes=FIXES)
     assert found.title == "FP32 math runs without tensor cores."
     assert found.fix == (
-        "Multiply in TF32: *3.16 ms → 2.53 ms* per step, \N{MINUS SIGN}20 %. All 3 fixes together: *1.20 ms*."
+        "Multiply in TF32: *3.16 ms → 2.53 ms* per step, \N{MINUS SIGN}20 % (predicted). "
+        "All 3 fixes together: *1.20 ms*."
     )
 
 
@@ -70,14 +74,51 @@ def test_a_fix_that_was_measured_says_so() -> None:
     assert found.fix == "Multiply in TF32: *3.16 ms → 2.53 ms* per step, \N{MINUS SIGN}20 % (measured −18 %)."
 
 
+@pytest.mark.parametrize(
+    ("unexplained_pct", "gain", "sure"),
+    [
+        (0.5, 20.0, "predicted, ± 0.03 ms"),
+        (-1.5, 20.0, "predicted, ± 0.06 ms"),
+        # more than what remains
+        (4.0, 97.0, "predicted, roughly"),
+    ],
+)
+def test_a_predicted_fix_says_how_far_the_step_may_be_off(unexplained_pct: float, gain: float, sure: str) -> None:
+    found = headline_of_advice(
+        advice(gain=gain),
+        fixes=sequence(("tensor_cores", gain, 1, 2_528_000.0)),
+        replay={"unexplained_pct": unexplained_pct, "replayed_ns": 3_160_000.0},
+    )
+    assert found.fix.endswith(f" % ({sure}).")
+
+
+def test_code_that_nothing_names_is_said_with_how_to_name_it() -> None:
+    waits, hint = (
+        advice("host_code", 20.0),
+        "Which code runs then was not recorded. Profile with `--names python` to see it.",
+    )
+    outside = sequence(("host_code", 20.0, 1, 2_528_000.0)).assign(path="(no range)")
+    assert headline_of_advice(waits, fixes=outside, split={COMPUTE: 20.0, HOST: 80.0}).more == hint
+    assert headline_of_advice(waits, fixes=outside, split={COMPUTE: 20.0, LAUNCH: 80.0}).more == ""
+    named = outside.assign(path="step / load")
+    assert headline_of_advice(waits, fixes=named, split={COMPUTE: 20.0, HOST: 80.0}).more == ""
+
+
+def test_a_note_that_is_the_verdict_has_the_first_sentences_of_its_remedy() -> None:
+    note = Finding("at_roof", "info", "Kernels at the limit", "", "Do less of that work. Fuse kernels.")
+    assert headline_on(Verdict("", "Kernels at the limit.", advice=note)).fix == note.remedy
+    # the page has it below the headline
+    assert headline_on(Verdict("", "It waits.", advice=replace(note, severity="advice"))).fix == ""
+
+
 def test_what_does_not_repeat_has_no_step() -> None:
     fix = headline_of_advice(advice(), fixes=FIXES[:1], steps=0).fix
-    assert fix == "Multiply in TF32: *3.16 ms → 2.53 ms*, \N{MINUS SIGN}20 %."
+    assert fix == "Multiply in TF32: *3.16 ms → 2.53 ms*, \N{MINUS SIGN}20 % (predicted)."
 
 
 def test_a_fix_outside_the_best_sequence_is_not_one_of_those_together() -> None:
     fix = headline_of_advice(advice("wait", 9.0, action="drop the sync"), fixes=FIXES).fix
-    assert fix == "Drop the sync: *3.16 ms → 2.88 ms* per step, \N{MINUS SIGN}9.0 %."
+    assert fix == "Drop the sync: *3.16 ms → 2.88 ms* per step, \N{MINUS SIGN}9.0 % (predicted)."
 
 
 @pytest.mark.parametrize("fixes", [None, FIXES, FIXES.drop(columns="order"), FIXES.assign(gain_pct=None)])
@@ -101,7 +142,11 @@ def test_a_short_step_keeps_two_digits(shortest_ns: float, texts: tuple[str, str
 
 def test_without_a_cause_the_largest_part_of_the_time_is_named() -> None:
     assert headline_of_advice().title == "The largest kernel, `a`, takes 75 % of the kernel time."
-    assert f"None of {len(RULES)} known causes applies." in headline_of_advice().more
+    assert headline_of_advice().more.startswith(f"None of {len(RULES)} known causes applies.")
+    assert (
+        headline_of_advice(split={GRAPHS: 90.0, HOST: 10.0}).title
+        == "CUDA graphs take 90.0 % of the time, recorded as a whole."
+    )
     assert (
         headline_of_advice(split={COMPUTE: 20.0, HOST: 80.0}).title == "Largest wait: host code, 80.0 % of the window."
     )

@@ -62,12 +62,12 @@ def test_what_is_rare_can_be_seen_and_nothing_cannot() -> None:
 def test_numbers_are_in_the_titles_and_in_words() -> None:
     view = drawn(KIND, table((1000, 1250, 1, 1100), (5000, 6300, 3, 16_500)))
     assert [item.title for item in view.plots[0].of(Rect)] == [
-        "1 µs to 1.25 µs: 1 thing, 1.100 µs in total (25.0 % of all)",
-        "5 µs to 6.3 µs: 3 things, 16.50 µs in total (75.0 % of all)",
+        "1 µs to 1.25 µs: 1 thing, 1.10 µs in total (25.0 % of all)",
+        "5 µs to 6.3 µs: 3 things, 16.5 µs in total (75.0 % of all)",
     ]
-    assert view.plots[0].remark == "4 things, median 1.000 µs, 95th percentile 5.000 µs"
+    assert view.plots[0].remark == "4 things, median 1.00 µs, 95th percentile 5.00 µs"
     assert view.plots[0].summary == f"Things: {view.plots[0].remark}"
-    assert view.plots[1].remark == "17.60 µs, 93.8 % of it at 5 µs or longer"
+    assert view.plots[1].remark == "17.6 µs, 93.8 % of it at 5 µs or longer"
 
 
 def test_what_is_shorter_than_the_axis_begins_is_one_class() -> None:

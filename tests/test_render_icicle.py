@@ -76,9 +76,9 @@ def test_ranges_are_above_families_and_these_above_kernels() -> None:
         ("itself", 1, 80, 20),
         ("launch", 3, 80, 20),
     ]
-    assert tree.heading == "100.0 µs, mean of 10 steps"
+    assert tree.heading == "100 µs, mean of 10 steps"
     assert tree.aside == "Busy 70.0 %, idle 30.0 % of the steps"
-    assert tree.summary.startswith("100.0 µs, mean of 10 steps; busy 70.0 %, idle 30.0 % of the steps: ")
+    assert tree.summary.startswith("100 µs, mean of 10 steps; busy 70.0 %, idle 30.0 % of the steps: ")
     assert ": forward 50.0 %, most gemm; " in tree.summary
 
 
@@ -91,9 +91,9 @@ def test_a_range_without_others_inside_reaches_down_to_its_kernels() -> None:
 
 def test_boxes_say_what_they_are_and_which_rows_they_stand_for() -> None:
     boxes = {(box.title.split(":")[0], box.x): box for box in icicle(*ROWS).boxes}
-    assert boxes["forward", 0.0].title == "forward: 50.00 µs, 50.0 % of the step; GPU busy 40.00 µs"
-    assert boxes["gemm", 0.0].title == "gemm: 40.00 µs, 40.0 % of the step; 4 times a step"
-    assert boxes["launch", 80.0].title == "launch: 20.00 µs, 20.0 % of the step; 2 stretches a step"
+    assert boxes["forward", 0.0].title == "forward: 50.0 µs, 50.0 % of the step; GPU busy 40.0 µs"
+    assert boxes["gemm", 0.0].title == "gemm: 40.0 µs, 40.0 % of the step; 4 times a step"
+    assert boxes["launch", 80.0].title == "launch: 20.0 µs, 20.0 % of the step; 2 stretches a step"
     assert [boxes[key].rows for key in (("forward", 0.0), ("gemm 64", 30.0), ("backward", 50.0))] == ["0-2", "1", "3-4"]
     assert [boxes[key].path for key in (("forward", 0.0), ("layer", 50.0))] == [
         "step # / forward",
@@ -116,8 +116,8 @@ def test_the_range_measure_is_around_steps_too() -> None:
 def test_without_ranges_there_are_families_and_kernels() -> None:
     tree = icicle(("(no range)", "compute", "a 1", 1), ("(no range)", "compute", "a 2", 1), step="")
     assert [name for name, *_ in drawn(tree)] == ["a", "a 1", "a 2"]
-    assert tree.heading == "2.000 µs"
-    assert tree.boxes[0].title == "a: 2.000 µs, 100.0 % of the window; 4 times"
+    assert tree.heading == "2.00 µs"
+    assert tree.boxes[0].title == "a: 2.00 µs, 100.0 % of the window; 4 times"
 
 
 def test_small_parts_are_one_but_their_time_is_kept() -> None:

@@ -1,5 +1,6 @@
 """The ladder: bars on one scale, whose parts fill them, and numbers that a reader can subtract."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -67,6 +68,32 @@ def test_the_bars_are_in_the_order_of_the_fixes_and_say_what_each_gains() -> Non
         ("2.09 ms", "pinning memory in `io:h2d`", "\N{MINUS SIGN}0.42 ms"),
     ]
     assert rungs[1].summary == "After using tensor cores: 2.51 ms. compute 1.50 ms, host code 0.99 ms"
+
+
+@pytest.mark.parametrize(
+    ("framework", "label"),
+    [
+        ("", "launching CUDA graphs"),
+        ("PyTorch", "launching CUDA graphs"),
+        ("JAX", "compiling the loop"),
+        ("Numba", "launching fewer kernels"),
+    ],
+)
+def test_a_bar_is_named_in_the_terms_of_the_framework(framework: str, label: str) -> None:
+    fixes = (Fix("launch_bound", "", 20.0, 1, 2_500_000.0),)
+    assert drawn(PARTS[PARTS["order"] < 2], fixes, framework=framework).rungs[1].label == label
+
+
+def test_the_table_of_fixes_has_the_words_of_the_ladder(recorded: Recorded) -> None:
+    report = recorded.report("train")
+    replay = next(each for each in report.results if each.name == REPLAY.name)
+    of_jax = replace(replay, table=replay.rows.assign(framework="JAX"))
+    view = page(replace(report, results=tuple(of_jax if each is replay else each for each in report.results)))
+    (section,) = (each for each in view.method.sections + view.results if each.anchor == WHAT_IF.name)
+    assert section.table is not None
+    labels = {row.name.text for row in section.table.rows}
+    assert "compiling the loop" in labels
+    assert "launching CUDA graphs" not in labels
 
 
 def test_the_changes_are_differences_of_the_printed_numbers() -> None:

@@ -41,6 +41,9 @@ def test_a_gpu_that_communicates_is_not_called_busy() -> None:
     assert [bar.busy_text for bar in wholes(pd.concat([frame, frame.assign(device=1)])).bars] == [
         "Computing 75.0 %"
     ] * 2
+    # one word for all, also for those that communicate little
+    waits = table(("busy", "compute", 10e6), ("busy", "communication", 2e6), ("idle", "host code", 88e6), device=1)
+    assert [bar.busy_text for bar in wholes(pd.concat([frame, waits])).bars] == ["Computing 75.0 %", "Computing 10.0 %"]
     little = table(("busy", "compute", 96e6), ("busy", "communication", 4e6))
     assert wholes(little).bars[0].busy_text == "Busy 100.0 %, 100 ms"
 

@@ -228,7 +228,7 @@ def test_a_sum_larger_than_the_window_sets_the_scale() -> None:
     (chart,) = section_of(report, "gpu_time").pictures.above
     assert isinstance(chart, BarChart)
     assert [bar.marks[-1].width for bar in chart.groups[0].bars] == [8.33, 8.33, 0.1, 100.0]
-    assert "3.000 s, the largest sum" in chart.notes[0]
+    assert "3.00 s, the largest sum" in chart.notes[0]
 
 
 def test_one_device_needs_no_table_and_several_have_one_without_what_none_did() -> None:

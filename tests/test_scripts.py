@@ -102,7 +102,7 @@ def test_numbers_are_read_back_from_what_is_printed() -> None:
         ("1,234.500", "ms"),
         ("80 ns", "ms"),
         ("<0.1", "%"),
-        (">-0.001", "s"),
+        (">\N{MINUS SIGN}0.001", "s"),
         ("–", "s"),
         ("66.70", "TB/s"),
         ("7", ""),

@@ -1,10 +1,24 @@
 import math
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.units import ABSENT, SUFFIXES, counted, format_cell, format_value, heading, scale_for, split
+import nightsight
+from nightsight.units import (
+    ABSENT,
+    SUFFIXES,
+    counted,
+    difference,
+    format_cell,
+    format_value,
+    heading,
+    scale_for,
+    signed,
+    split,
+)
 
 SIZES = st.floats(min_value=1e-3, max_value=1e12)
 
@@ -94,7 +108,7 @@ def test_columns_that_span_a_lot(values: list[float], expected: list[str]) -> No
 def test_a_cell_too_small_for_its_column_has_a_unit_of_its_own() -> None:
     scale = scale_for("bytes", [184_598_528, 83_886_080, 80])
     assert [format_cell(value, "a_bytes", scale=scale) for value in (184_598_528, 80, 0)] == ["184.599", "80 B", "0"]
-    assert format_cell(-1, "a_ns", scale=scale_for("ns", [5e6])) == "-1 ns"
+    assert format_cell(-1, "a_ns", scale=scale_for("ns", [5e6])) == "\N{MINUS SIGN}1 ns"
 
 
 def test_a_cell_that_no_unit_can_show_stays_less_than_the_least() -> None:
@@ -118,7 +132,7 @@ def test_a_column_of_very_different_sizes_has_no_seven_digit_numbers() -> None:
 
 
 def test_a_negative_sliver_keeps_its_sign() -> None:
-    assert scale_for("ns", [5e6]).format(-1) == ">-0.001"
+    assert scale_for("ns", [5e6]).format(-1) == ">\N{MINUS SIGN}0.001"
 
 
 @given(st.lists(SIZES, min_size=1), st.sampled_from([*SUFFIXES, ""]))
@@ -150,3 +164,16 @@ def test_a_printed_number_reads_back_within_its_last_digit(values: list[float], 
 )
 def test_a_count_has_its_noun(count: int, words: tuple[str, ...], expected: str) -> None:
     assert counted(count, *words) == expected
+
+
+def test_signs_are_formatted_in_one_place_so_that_all_numbers_have_the_same_minus() -> None:
+    package = Path(nightsight.__file__).parent
+    signs = re.compile(r"\{[^{}]*:\+[,.\d]")
+    found = [path.name for path in sorted(package.rglob("*.py")) if signs.search(path.read_text(encoding="utf-8"))]
+    assert found == ["units.py"]
+
+
+def test_changes_have_their_sign() -> None:
+    assert [signed(-4.06), signed(4.06), signed(-0.6, 0)] == ["\N{MINUS SIGN}4.1", "+4.1", "\N{MINUS SIGN}1"]
+    texts = [difference(value, "time_ns") for value in (-3420.0, 3420.0, 0.0)]
+    assert texts == ["\N{MINUS SIGN}3.420 µs", "+3.420 µs", "0 ns"]

@@ -1000,3 +1000,8 @@ def test_steps_of_a_process_that_was_recorded_later_have_later_numbers() -> None
     window = Window(0, 40, "steady part", steps={key: np.array(times, dtype=np.int64) for key, times in starts.items()})
     # one with as many steps lacks none, however late it is
     assert window.first_steps == {1: 0, 2: 2, 3: 0, 4: 1}
+
+
+def test_calls_have_their_names_without_the_version_that_cupti_appends(recorded: Recorded) -> None:
+    window = chosen_window(recorded.profile("straggler.bad"))
+    assert "the CPU waits in cudaEventSynchronize, which is rare in later ones" in window.sentence

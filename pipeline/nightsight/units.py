@@ -50,7 +50,7 @@ DIGITS_IN_TEXT: Final = 3
 MOST_DECIMALS: Final = 3
 ABSENT: Final = "–"
 MINUS: Final = "\N{MINUS SIGN}"
-_SLIVERS: Final = ("<", ">-")
+_SLIVERS: Final = ("<", f">{MINUS}")
 _ACRONYMS: Final = (
     "api",
     "cpu",
@@ -94,8 +94,8 @@ class Scale:
             return "0"
         scaled, least = value / self.divisor, 10.0**-self.decimals
         if 0 < abs(scaled) < least / 2:
-            return f"{'<' if value > 0 else '>-'}{least:.{self.decimals}f}"
-        return f"{scaled:,.{self.decimals}f}"
+            return f"{_SLIVERS[int(value < 0)]}{least:.{self.decimals}f}"
+        return _with_minus(f"{scaled:,.{self.decimals}f}")
 
     def with_unit(self, value: float | None) -> str:
         """Format `value` with its unit."""
@@ -160,9 +160,14 @@ def in_text(value: float | None, column: str) -> str:
     return scale_for(split(column)[1], [value], DIGITS_IN_TEXT).with_unit(value)
 
 
-def signed(value: float) -> str:
-    """Format a change in percent with its sign: `+4.1`."""
-    return f"{value:+.1f}".replace("-", MINUS)
+def signed(value: float, decimals: int = 1) -> str:
+    """Format a change with its sign: `+4.1`."""
+    return _with_minus(f"{value:+,.{decimals}f}")
+
+
+def difference(value: float, column: str) -> str:
+    """Format a difference with its sign and unit, at the scale that suits it best: `+3.420 µs`."""
+    return f"{'+' if value > 0 else ''}{format_value(value, column)}"
 
 
 def counted(number: float, noun: str, plural: str = "") -> str:
@@ -183,6 +188,10 @@ def format_cell(value: float | None, column: str, *, scale: Scale) -> str:
         return text
     own = format_value(value, column)
     return text if own.startswith(_SLIVERS) else own
+
+
+def _with_minus(number: str) -> str:
+    return number.replace("-", MINUS)
 
 
 def _suits(divisor: float, sizes: list[float]) -> bool:

@@ -1,6 +1,7 @@
 // Formats numbers with units exactly as pipeline/nightsight/units.py does; tests compare the two.
 
 export const ABSENT = "–";
+export const MINUS = "−";
 const DIGITS = 4;
 const MOST_DECIMALS = 3;
 /** @type {Record<string, [divisor: number, symbol: string][]>} */
@@ -29,7 +30,7 @@ export const SCALES = {
 /** @type {Record<string, number>} */
 const PREFIXES = { "": 1, n: 1e-9, µ: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
 const SYMBOL = /^([nµmkMGTP]?)(s|B|B\/s|FLOP|FLOP\/s|OP|OP\/s|Hz|\/s)$/;
-const TEXT = /^(<|>-|-)?(\d[\d,]*(?:\.\d+)?)(?: (.+))?$/;
+const TEXT = /^(<|>−|−)?(\d[\d,]*(?:\.\d+)?)(?: (.+))?$/;
 
 /**
  * How a column is formatted; `divisor` and `decimals` suit all of its values.
@@ -71,6 +72,19 @@ export function formatCell(value, { unit, divisor, decimals }) {
 }
 
 /**
+ * The labels of an axis, on one scale and with as many decimals as distinguish them.
+ * @param {number[]} values
+ * @param {string} unit
+ */
+export function formatTicks(values, unit) {
+  const sizes = values.map(Math.abs);
+  const [divisor, symbol] = scaleFor(Math.max(...sizes), unit);
+  const step = Math.min(...values.slice(1).map((value, at) => Math.abs(value - values[at]))) / divisor;
+  const decimals = Number.isFinite(step) && step > 0 ? Math.min(Math.max(Math.ceil(-Math.log10(step) - 1e-9), 0), MOST_DECIMALS) : 0;
+  return values.map((value) => `${formatFixed(value / divisor, decimals)} ${symbol}`.trimEnd());
+}
+
+/**
  * An integer with thousands separators.
  * @param {number} count
  */
@@ -79,13 +93,13 @@ export function formatCount(count) {
 }
 
 /**
- * A number with a fixed number of decimals, like Python's f"{value:,.{decimals}f}".
+ * A number with a fixed number of decimals, like Python's f"{value:,.{decimals}f}", with a real minus.
  * @param {number} value
  * @param {number} decimals
  */
 export function formatFixed(value, decimals) {
   const [whole, part] = rounded(Math.abs(value), decimals).split(".");
-  const sign = value < 0 || Object.is(value, -0) ? "-" : "";
+  const sign = value < 0 || Object.is(value, -0) ? MINUS : "";
   return sign + whole.replace(/\B(?=(\d{3})+$)/g, ",") + (part ? `.${part}` : "");
 }
 
@@ -101,7 +115,7 @@ export function readNumber(text, symbol) {
   const [, sign = "", digits, ownSymbol] = parts;
   const size = Number(digits.replaceAll(",", "")) * factorOf(ownSymbol ?? symbol);
   const value = isSliver(sign) ? size / 2 : size;
-  return Number((sign.includes("-") ? -value : value).toPrecision(12));
+  return Number((sign.includes(MINUS) ? -value : value).toPrecision(12));
 }
 
 /**
@@ -113,11 +127,11 @@ function isKnown(value) {
 }
 
 /**
- * Whether a text represents a value too close to 0 for its scale: `<0.001` or `>-0.001`.
+ * Whether a text represents a value too close to 0 for its scale: `<0.001` or `>−0.001`.
  * @param {string} text
  */
 function isSliver(text) {
-  return text.startsWith("<") || text.startsWith(">-");
+  return text.startsWith("<") || text.startsWith(`>${MINUS}`);
 }
 
 /**
@@ -143,7 +157,7 @@ function scaled(value, divisor, decimals) {
   if (value === 0) return "0";
   const size = value / divisor;
   const least = 1 / 10 ** decimals;
-  if (size !== 0 && Math.abs(size) < least / 2) return `${value > 0 ? "<" : ">-"}${least.toFixed(decimals)}`;
+  if (size !== 0 && Math.abs(size) < least / 2) return `${value > 0 ? "<" : `>${MINUS}`}${least.toFixed(decimals)}`;
   return formatFixed(size, decimals);
 }
 

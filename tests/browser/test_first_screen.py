@@ -96,6 +96,33 @@ def test_a_page_is_at_most_eight_screens_and_fourteen_printed_pages(
     page.close()
 
 
+def test_how_to_do_a_fix_is_said_once_by_its_code_or_by_a_sentence(browser: Any, files: dict[str, Path]) -> None:
+    told = {}
+    for name in ("train", "straggler_host"):
+        page = browser.new_page(viewport={"width": 1280, "height": 720})
+        page.goto(files[name].as_uri())
+        parts = ("pre code", ".how")
+        told[name] = [page.locator(f".headline:visible {part}").all_inner_texts() for part in parts]
+        page.close()
+    assert told["train"][0][0].startswith("torch.set_float32_matmul_precision")
+    assert told["train"][1] == []
+    (how,) = told["straggler_host"][1]
+    assert how == "Run it ahead of time, in another process or thread (DataLoader workers, prefetching)."
+
+
+def test_a_wide_window_is_used_and_lines_of_text_stay_short(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1920, "height": 1080})
+    page.goto(files["train"].as_uri())
+    contents, main, text = (
+        page.locator(part).first.bounding_box() for part in (".contents", "#verdict", "#advice .what > p")
+    )
+    gap = main["x"] - contents["x"] - contents["width"]
+    assert 0 < gap < 64
+    assert 1920 - main["x"] - main["width"] < 0.15 * 1920
+    assert text["width"] <= 62 * 16
+    page.close()
+
+
 def test_the_answer_follows_the_window(browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 720})
     page.goto(files["train"].as_uri())

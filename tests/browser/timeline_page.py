@@ -62,7 +62,7 @@ def durations(page: Any, name: str) -> list[float]:
 def in_view(page: Any) -> tuple[float, float]:
     """Return the span of time that is shown, in ms from the start of the window, as it is written."""
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    text = page.locator(".timeline-range").inner_text().replace(",", "")
+    text = page.locator(".timeline-range").inner_text().replace(",", "").replace("\N{MINUS SIGN}", "-")
     first, last, unit = re.match(r"(\S+) \S+ to (\S+) (\S+)", text).groups()  # type: ignore[union-attr]
     size = {"ns": 1e-6, "µs": 1e-3, "ms": 1, "s": 1e3}[unit]
     return float(first) * size, float(last) * size

@@ -78,5 +78,5 @@ test("without accounts no GPU is told of", () => {
 test("the ends of a span have the decimals that they need", () => {
   assert.deepEqual(instantTexts(1_329_900_000, 1_460_000_000), ["1,329.9 ms", "1,460.0 ms"]);
   assert.deepEqual(instantTexts(0, 5_000_000), ["0 ms", "5 ms"]);
-  assert.deepEqual(instantTexts(-178_889, 100), ["-0.178889 ms", "0.000100 ms"]);
+  assert.deepEqual(instantTexts(-178_889, 100), ["−0.178889 ms", "0.000100 ms"]);
 });

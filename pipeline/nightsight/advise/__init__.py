@@ -20,7 +20,7 @@ from nightsight.advise.unsimulated import unsimulated_advice
 from nightsight.events.kernel_labels import label_of
 from nightsight.model.report import Finding, Result, find
 from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST
-from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF
+from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF, error_pct
 from nightsight.results.code import code_for
 from nightsight.results.entry import Entry
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM, FUSED_KERNELS
@@ -41,7 +41,7 @@ from nightsight.results.rules import AT_START, KERNEL_WORDS, RULE, RULES, WORTH_
 from nightsight.results.serving import ENGINE_STEPS, REQUEST_TIMES
 from nightsight.results.switches import PYTORCH
 from nightsight.tables import positions
-from nightsight.units import DIGITS_IN_TEXT, in_text, scale_for
+from nightsight.units import DIGITS_IN_TEXT, in_text, scale_for, signed
 
 NEEDS: Final[tuple[Entry, ...]] = (
     WHAT_IF,
@@ -311,7 +311,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
         "name": row["name"] or "calls",
         "most": f", most in `{row['name']}`" if row["name"] else "",
     }
-    remaining, error = before - gain, _error_pct(replay, row["gain_pct"]) / 100 * before
+    remaining, error = before - gain, error_pct(replay, row["gain_pct"]) / 100 * before
     profiled = "without the profiler" if replay["call_cost_ns"] or pd.notna(replay["timed_ns"]) else "as profiled"
     scale = scale_for("ns", [remaining], DIGITS_IN_TEXT)
     # of a step that nearly vanishes, only the order of magnitude is known
@@ -486,15 +486,6 @@ def _innermost_ranges(path: str) -> str:
     return f"{'… / ' if any(outer) else ''}{parent} / {inner}" if parent else inner
 
 
-def _error_pct(replay: Mapping[Any, Any], gain_pct: float) -> float:
-    """Return the possible error of a gain; both are percentages of a step.
-
-    It is the unexplained part of the simulation, plus half of the profiler's overhead in the remaining time.
-    """
-    cost = 1 - replay["unprofiled_ns"] / replay["replayed_ns"] if replay["replayed_ns"] else 0.0
-    return float(abs(replay["unexplained_pct"]) + 50 * max(cost, 0.0) * (1 - gain_pct / 100) + 0.5)
-
-
 def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: GainUnit) -> Iterator[str]:
     """Yield the further fixes of the best sequence if this fix is its first."""
     following = others[others["order"].fillna(0) > 1].sort_values("order")
@@ -530,6 +521,6 @@ def _evidence(rule: Rule, row: dict[Any, Any], replay: dict[Any, Any], tables: T
             time = in_text(float(segment["step_ns"]), "step_ns")
             share = in_text(float(segment["time_pct"]), "time_pct")
             yield f"On the critical path: {what}{where}, {time} {step.per}, {share} of the window"
-    unexplained = f"{replay['unexplained_pct']:+.1f} %"
-    if unexplained not in ("+0.0 %", "-0.0 %"):
-        yield SIMULATED.format(one=step.one, difference=unexplained.replace("-", "\N{MINUS SIGN}"))
+    unexplained = f"{signed(replay['unexplained_pct'])} %"
+    if unexplained[1:] != "0.0 %":
+        yield SIMULATED.format(one=step.one, difference=unexplained)

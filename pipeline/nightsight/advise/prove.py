@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from nightsight.model.prove import UNMEASURED, Proof, ProofReport
 from nightsight.model.report import Finding, Report
-from nightsight.units import format_value
+from nightsight.units import format_value, signed
 
 
 def with_proofs(report: Report, proofs: ProofReport) -> Report:
@@ -28,7 +28,7 @@ def _proven(finding: Finding, proofs: ProofReport, *, is_only: bool) -> Finding:
     if not measured:
         return finding
     best = min(measured, key=lambda proof: proof.log_ratio or 0.0)
-    change = f"{-(best.gain_pct or 0.0):+.0f} %".replace("-", "\N{MINUS SIGN}")
+    change = f"{signed(-(best.gain_pct or 0.0), 0)} %"
     proof = f"{best.verdict} with {' + '.join(best.switches)}: {change}"
     return replace(finding, proof=proof, detail=f"{finding.detail} {_sentence(best)}")
 

@@ -37,7 +37,8 @@ def compare(
     causes = _compared_causes(
         runs, settings.alpha, is_doubted=any(STEP in difference.affects for difference in unlike_facts)
     )
-    judge = Gate(changes, settings, allowed_pct, candidate[0].workload, runs.size, unlike_facts)
+    medians = _medians_of_gate(tables.candidate)
+    judge = Gate(changes, settings, allowed_pct, candidate[0].workload, runs.size, unlike_facts, medians)
     verdict, about = judge.verdict()
     return Comparison(
         workload=candidate[0].workload,
@@ -169,6 +170,13 @@ def _usual(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     grouped = kernels.groupby("name", sort=False)
     usual = grouped[["count", "value"]].median().assign(place=grouped["place"].first(), runs=grouped.size())
     return usual[usual["runs"] > len(tables) / 2].reset_index()
+
+
+def _medians_of_gate(tables: Sequence[pd.DataFrame]) -> dict[str, float]:
+    """Return the median of each gate metric over the runs that have it."""
+    rows = pd.concat(tables, ignore_index=True)
+    medians = rows[rows["kind"] == "gate"].groupby("name", observed=True)["value"].median()
+    return {str(name): float(median) for name, median in medians.items()}
 
 
 def _rename_kernels(table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:

@@ -7,7 +7,7 @@ above the limit is ruled out. Otherwise it is inconclusive.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, isfinite
+from math import ceil, isfinite, nan
 from typing import Final
 
 import pandas as pd
@@ -45,7 +45,11 @@ _FEW: Final = 3
 
 @dataclass(frozen=True)
 class Gate:
-    """Decides on the table of changes. allowed_pct: the growth of each metric that need not be ruled out."""
+    """Decides on the table of changes.
+
+    allowed_pct: the growth of each metric that need not be ruled out. medians: the gate metrics of the candidate, by
+    name: the median of its runs.
+    """
 
     changes: pd.DataFrame
     settings: Settings
@@ -53,6 +57,7 @@ class Gate:
     workload: str
     size: str
     unlike: Sequence[Difference]
+    medians: Mapping[str, float]
 
     def verdict(self) -> tuple[Verdict, Metric | None]:
         """Return the overall verdict and the metric that it is about, None if no deciding metric was measured."""
@@ -133,12 +138,17 @@ class Gate:
                 yield f"the candidate has no {metric.words}"
 
     def _over(self) -> Iterator[tuple[Metric, str]]:
-        """Yield the metrics above their absolute limits, regardless of the baseline."""
+        """Yield the metrics whose median is above their absolute limit, regardless of the baseline.
+
+        The table of changes has means over pairs, which depend on the baseline's runs.
+        """
         for metric in self.metrics:
             most = self.settings.limits.get(metric.name, Limit()).most
-            if most is not None and metric.candidate > most:
-                value, allowed = (metric.written(number, stem="limit") for number in (metric.candidate, most))
-                yield metric, f"{metric.words} {value}, at most {allowed} allowed"
+            median = self.medians.get(metric.name, nan)
+            if most is not None and median > most:
+                value, allowed = (metric.written(number, stem="limit") for number in (median, most))
+                of_runs = "" if metric.is_fact or median == metric.candidate else " in the median run"
+                yield metric, f"{metric.words} {value}{of_runs}, at most {allowed} allowed"
 
     def _regressed(self) -> Iterator[tuple[Metric, str]]:
         """Yield the metrics that grew beyond their limit, if any; new metrics count as grown."""
@@ -151,7 +161,7 @@ class Gate:
             elif most is None:
                 yield metric, f"{metric.change_text}{what}"
             elif metric.change_pct > most:
-                yield metric, f"{metric.change_text}{what}, at most {most:+g} % allowed"
+                yield metric, f"{metric.change_text}{what}, at most +{most:g} % allowed"
 
     def _has_grown(self, metric: Metric) -> bool:
         """Whether a metric is shown to be larger, and nothing offsets it."""

@@ -12,7 +12,7 @@ from nightsight.events.kernel_kinds import kind_of, operation
 from nightsight.events.kernel_names import base_name
 from nightsight.model.compare import Difference, Verdict
 from nightsight.results.categories import IDLE
-from nightsight.units import MINUS, format_value, signed
+from nightsight.units import difference, signed
 
 _MOST: Final = 3
 _LONGEST: Final = 80
@@ -58,7 +58,7 @@ def _largest(changes: pd.DataFrame, verdict: Verdict, delta: float) -> str:
         float(parts["change_pct"].iloc[place]),
         _kernel_label(str(parts["name"].iloc[place])),
     )
-    per_step = f"{'+' if move > 0 else MINUS}{format_value(abs(move), 'delta_ns')} per step"
+    per_step = f"{difference(move, 'delta_ns')} per step"
     if verdict in directions:
         return f" {'Most of it' if abs(move) > abs(delta) / 2 else 'The largest part'}: {name}, {per_step}."
     return f" But {name} changed: {per_step}{f' ({signed(share)} %)' if isfinite(share) else ''}."

@@ -25,6 +25,7 @@ from nightsight.events.loops import (
     one_thread,
     prepares,
 )
+from nightsight.events.names import api_names
 from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.events.selection import RANGE_HINT, TIME_HINT, as_range, as_span, instances, known_ranges
 from nightsight.events.unseen import AFTER, BEFORE, pauses, unseen
@@ -320,6 +321,7 @@ def _describe(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], sl
     if slow:
         first = "The first one is" if slow == 1 else f"The first {slow:,} are"
         waits = next((loop.early_wait for loop in loops if loop.waiting == slow), "")
+        (waits,) = api_names(pd.Index([waits]))
         why = f"the CPU waits in {waits}, which is rare in later ones" if waits else "much slower than the others"
         sentences.append(f"{first} skipped as warm-up ({why}).")
     if loop.is_named and ranges["is_open"].any():

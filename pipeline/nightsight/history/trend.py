@@ -38,7 +38,7 @@ from nightsight.model.history import (
     off_level,
 )
 from nightsight.texts import middle_cut
-from nightsight.units import counted, format_value
+from nightsight.units import counted, format_value, signed
 
 _MOST_KERNELS: Final = 60
 _MOST_APART: Final = 3  # nights
@@ -300,7 +300,10 @@ def _cause(changes: Sequence[LevelChange], canaries: Sequence[Track]) -> tuple[C
     canary_pct |= {c.track.workload: c.change_pct for c in changes if any(c.track is track for track in canaries)}
     for canary, share in canary_pct.items():
         if abs(share) >= LEAST_PCT:
-            return "environment", f"The canary {canary} moved too ({share:+.1f} %): the machine changed, not the code."
+            return (
+                "environment",
+                f"The canary {canary} moved too ({signed(share)} %): the machine changed, not the code.",
+            )
     updates = [
         f"{name.removesuffix('_version')} {before.versions[name]} → {version}"
         for name, version in after.versions.items()
@@ -376,7 +379,7 @@ def _high(values: Floats) -> float:
 
 
 def _percent(change: LevelChange) -> str:
-    return "from 0" if not change.baseline else f"{change.change_pct:+.1f} %"
+    return "from 0" if not change.baseline else f"{signed(change.change_pct)} %"
 
 
 def _time(text: str) -> dt.datetime:

@@ -10,6 +10,7 @@ from nightsight.errors import UsageError
 from nightsight.publish.github import Issue, State
 from nightsight.render.export.markdown import escape
 from nightsight.texts import excerpt, middle_cut, printable
+from nightsight.units import signed
 
 _MOST_CHANGES: Final = 20
 _LENGTH: Final = 80
@@ -128,7 +129,7 @@ def _change_rows(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         changes, key=lambda change: -abs(math.inf if change["change_pct"] is None else change["change_pct"])
     )
     for change in changed[:_MOST_CHANGES]:
-        percent = "new" if change["change_pct"] is None else f"{change['change_pct']:+.1f} %"
+        percent = "new" if change["change_pct"] is None else f"{signed(change['change_pct'])} %"
         yield f"| {_plain(change['workload'])} | {_plain(change['name'])} | {percent} |"
 
 

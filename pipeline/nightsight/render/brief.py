@@ -23,9 +23,9 @@ from nightsight.render.page.findings import doubts_of
 from nightsight.render.page.places import Places
 from nightsight.render.summary import Numbers, facts, numbers, serving_sentences
 from nightsight.render.verdict import (
-    SENTENCES,
     NotRecorded,
     Verdict,
+    first_sentences,
     gain_of,
     limit_of,
     mean_shares,
@@ -209,21 +209,11 @@ def cause_of_brief(report: Report, name: str) -> BriefCause:
                 printable(labels.get(kernel) or label_of(kernel)) for kernel in finding.kernels[:_MOST_KERNELS]
             )
         ),
-        _first_sentences(finding.remedy, _FIX) or prose(finding.action, _FIX),
+        first_sentences(finding.remedy, _FIX) or prose(finding.action, _FIX),
         "\n".join(log_line(line) for line in finding.code.split("\n")),
         "" if finding.proof else check_of(finding, reported_framework(report)),
         prose(finding.proof, _SENTENCE),
     )
-
-
-def _first_sentences(text: str, length: int) -> str:
-    """Return as many sentences of a text as have room, at least one."""
-    first, *others = SENTENCES.split(text)
-    for sentence in others:
-        if len(first) + 1 + len(sentence) > length:
-            break
-        first = f"{first} {sentence}"
-    return prose(first, length)
 
 
 def _bound(report: Report) -> Bound:

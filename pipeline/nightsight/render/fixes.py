@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from nightsight.events.frameworks import reported_framework
 from nightsight.model.report import Finding, Report
-from nightsight.results.causes import REPLAY, WHAT_IF
+from nightsight.results.causes import REPLAY, WHAT_IF, error_pct
 from nightsight.units import Scale, scale_for
 
 _NEEDED: Final = {"rule", "path", "gain_pct", "order", "after_ns"}
@@ -18,7 +19,8 @@ _DIGITS: Final = 3
 class Fix:
     """A fix with a predicted gain. order: its place in the best sequence, 0 if it is not in it.
 
-    after_ns: the length of a step after this and all before it in the sequence, 0 if it is not in it.
+    after_ns: the length of a step after this and all before it in the sequence, 0 if it is not in it. error_pct: the
+    possible error of the gain, NaN if it is unknown.
     """
 
     rule: str
@@ -26,6 +28,7 @@ class Fix:
     gain_pct: float
     order: int
     after_ns: float
+    error_pct: float = math.nan
 
     def is_of(self, finding: Finding) -> bool:
         """Whether a finding is about this fix."""
@@ -34,11 +37,15 @@ class Fix:
 
 @dataclass(frozen=True)
 class Fixes:
-    """All fixes with a predicted gain. now_ns: a step before them. is_step: it is one, not the whole window."""
+    """All fixes with a predicted gain. now_ns: a step before them. is_step: it is one, not the whole window.
+
+    framework: that of the program, "" if it is unknown.
+    """
 
     now_ns: float
     is_step: bool
     fixes: tuple[Fix, ...]
+    framework: str = ""
 
     @property
     def sequence(self) -> tuple[Fix, ...]:
@@ -57,6 +64,14 @@ class Fixes:
         """Return the same as a sentence: `A step then takes 0.59 ms instead of 4.91 ms`."""
         now, after = self._now_and_after(fix)
         return f"{'A step' if self.is_step else 'The window'} then takes {after} instead of {now}."
+
+    def error(self, fix: Fix) -> str:
+        """Return the possible error of the step after a fix alone, `± 0.04 ms`; "" if it is unknown."""
+        error_ns, after_ns = (self.now_ns * share / 100 for share in (fix.error_pct, 100 - fix.gain_pct))
+        if not math.isfinite(error_ns):
+            return ""
+        # of a step that nearly vanishes, only the order of magnitude is known
+        return f"± {self.scale().with_unit(error_ns)}" if error_ns < after_ns else "roughly"
 
     def _now_and_after(self, fix: Fix) -> tuple[str, str]:
         scale = self.scale()
@@ -84,5 +99,9 @@ def fixes_of(report: Report) -> Fixes | None:
         return None
     orders, after = (rows[name].astype("float64").fillna(0.0).tolist() for name in ("order", "after_ns"))
     texts = (rows[name].astype("str").tolist() for name in ("rule", "path"))
-    fixes = zip(*texts, rows["gain_pct"].tolist(), map(int, orders), after, strict=True)
-    return Fixes(now_ns, bool(replay["of_repetitions"]), tuple(Fix(*fix) for fix in fixes))
+    # a report of another version may lack what errors are computed from
+    has_errors = {"unexplained_pct", "replayed_ns"} <= set(replays)
+    gains = rows["gain_pct"].tolist()
+    errors = [error_pct(replay.to_dict(), gain) if has_errors else math.nan for gain in gains]
+    fixes = zip(*texts, gains, map(int, orders), after, errors, strict=True)
+    return Fixes(now_ns, bool(replay["of_repetitions"]), tuple(Fix(*fix) for fix in fixes), reported_framework(report))

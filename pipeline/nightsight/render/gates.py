@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from nightsight.model.compare import Comparison, unit_of
 from nightsight.texts import excerpt
-from nightsight.units import scale_for
+from nightsight.units import scale_for, signed
 
 _FAMILIES: Final = {
     "ns": ("nightsight_time_seconds", "seconds", 1e-9),
@@ -82,8 +82,8 @@ def _line(row: Mapping[Hashable, object]) -> str:
         float(str(row[name])) for name in ("baseline", "candidate", "change_pct", "low_pct", "high_pct")
     )
     scale = scale_for(unit_of("gate", str(row["name"])), [value for value in (before, after) if math.isfinite(value)])
-    interval = f" [{low:+.1f}, {high:+.1f}]" if math.isfinite(low) and math.isfinite(high) else ""
-    percent = f", {change:+.1f} %{interval}" if math.isfinite(change) else ""
+    interval = f" [{signed(low)}, {signed(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
+    percent = f", {signed(change)} %{interval}" if math.isfinite(change) else ""
     return f"{row['verdict']}: {scale.with_unit(before)} -> {scale.with_unit(after)}{percent}"
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from nightsight.model.prove import DIFFERENT, FASTER, PROVEN, UNKNOWN, Proof, ProofReport
 from nightsight.render.lines import align, cut, wrap
 from nightsight.texts import excerpt, printable
-from nightsight.units import format_value
+from nightsight.units import format_value, signed
 
 _HEADER: Final = ("Switch", "Predicted", "Measured", "Change", "Results", "Verdict")
 _CAUSE_LENGTH: Final = 80
@@ -74,7 +74,7 @@ def _change(proof: Proof) -> str:
     """Return the change of the step in percent, with its interval."""
     if proof.log_ratio is None:
         return ""
-    change = f"{100 * (exp(proof.log_ratio) - 1):+.1f} %".replace("-", "\N{MINUS SIGN}")
+    change = f"{signed(100 * (exp(proof.log_ratio) - 1))} %"
     return change if proof.error is None else f"{change} ± {100 * exp(proof.log_ratio) * proof.error:.1f}"
 
 

@@ -24,7 +24,7 @@ from nightsight.results.operators import CPU_OPS
 from nightsight.results.rules import RULE, RULES, WORTH_PCT
 from nightsight.results.steps import OPERATORS, STEP_PARTS
 from nightsight.tables import Frame
-from nightsight.texts import excerpt, middle_cut, printable
+from nightsight.texts import excerpt, middle_cut, printable, prose
 from nightsight.units import counted, in_text
 
 _LONG: Final = 90
@@ -169,6 +169,16 @@ def gain_of(finding: Finding) -> str:
     return f"\N{MINUS SIGN}{gain:.{0 if _WHOLE_PCT <= gain < _NEARLY_ALL_PCT else 1}f} %"
 
 
+def first_sentences(text: str, length: int) -> str:
+    """Return as many sentences of a text as have room, at least one."""
+    first, *others = SENTENCES.split(text)
+    for sentence in others:
+        if len(first) + 1 + len(sentence) > length:
+            break
+        first = f"{first} {sentence}"
+    return prose(first, length)
+
+
 def start_up(report: Report) -> View | None:
     """Return the window before the chosen one, if any; its sentence describes its time."""
     return next((view for view in report.windows if view.name == START_UP and not view.is_chosen), None)
@@ -296,7 +306,9 @@ def _without_advice(report: Report, split: Frame) -> tuple[str, str]:
     largest: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
     gain, rule = in_text(float(largest["gain_pct"]), "gain_pct"), str(largest["rule"])
     # a report.json may come from another version
-    fix, worth_pct = (RULE[rule].done, RULE[rule].worth_pct) if rule in RULE else (rule, WORTH_PCT)
+    known = RULE.get(rule)
+    fix = known.done_in(reported_framework(report)) if known else rule
+    worth_pct = known.worth_pct if known else WORTH_PCT
     return wait, (
         f"None of {len(RULES)} known causes is worth fixing: {fix} would save most, {gain}, and is rarely worth the "
         f"work below {worth_pct:.0f} %.{hint}"
@@ -312,11 +324,17 @@ class NotRecorded(NamedTuple):
 
 def not_recorded(report: Report, split: Frame) -> NotRecorded | None:
     """Return what to record to know more about what takes most of the time; None if nothing is missing."""
-    busy, wait = busy_by_device(split), largest_wait(split)
+    busy = busy_by_device(split)
     if busy and sum(busy) / len(busy) >= _BUSY_PCT:
         if len(report.rows(NCU_LIMITS)):
             return None
         return NotRecorded("Kernel efficiency was not measured.", "Profile with ncu to check it.")
+    return unnamed_code(report, split)
+
+
+def unnamed_code(report: Report, split: Frame) -> NotRecorded | None:
+    """Return how to record which host code the GPU waits for, if it mostly waits for that and nothing names it."""
+    wait = largest_wait(split)
     if wait is None or wait[0] != HOST or wait[1] < _LEAST_PCT or len(report.rows(IDLE_STACKS)):
         return None
     marking = reported_framework(report) == CUDA

@@ -1,6 +1,7 @@
 """Results of the simulation: predicted gains, its reliability, the cost of the profiler."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from nightsight.results.categories import CATEGORY_MEANINGS
 from nightsight.results.columns import GPU, LAUNCH_TABLES
@@ -173,3 +174,12 @@ PROFILER_COST: Final = Entry(
     named_by="kind",
     place="method",
 )
+
+
+def error_pct(replay: Mapping[Any, Any], gain_pct: float) -> float:
+    """Return the possible error of a gain by a row of REPLAY; both are percentages of a step.
+
+    It is the unexplained part of the simulation, plus half of the profiler's overhead in the remaining time.
+    """
+    cost = 1 - replay["unprofiled_ns"] / replay["replayed_ns"] if replay["replayed_ns"] else 0.0
+    return float(abs(replay["unexplained_pct"]) + 50 * max(cost, 0.0) * (1 - gain_pct / 100) + 0.5)

@@ -66,7 +66,7 @@ class Rule(SimulatedTexts):
     compiles: torch.compile can say why the cause occurs. in_places: action and fix in ranges with these names.
     in_engine: likewise, if the steps are those of an inference engine; "" is anywhere. of_kernel: likewise, if the
     first of the affected kernels has such a name.
-    remedies, actions: those for frameworks other than PyTorch (nightsight.events.frameworks).
+    remedies, actions, gerunds: those for frameworks other than PyTorch (nightsight.events.frameworks).
 
     is_host: it removes host code of a range. is_wait: it removes waits of the CPU for the GPU. A rule with both joins
     two others. is_graph: a CUDA graph that the program captures, which waits would cut into pieces.
@@ -93,6 +93,11 @@ class Rule(SimulatedTexts):
     is_graph: bool = False
     remedies: Mapping[str, str] = field(default_factory=dict)
     actions: Mapping[str, str] = field(default_factory=dict)
+    gerunds: Mapping[str, str] = field(default_factory=dict)
+
+    def done_in(self, framework: str) -> str:
+        """Return the action as a gerund, in the terms of a framework."""
+        return self.gerunds.get(framework, self.done)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +331,8 @@ RULES: Final = (
         things=("launch", "launches"),
         causes=(LAUNCH,),
         is_graph=True,
-        actions={"JAX": "put the loop into the compiled program"},
+        actions={"JAX": "put the loop into the compiled program", "Numba": "do more per kernel"},
+        gerunds={"JAX": "compiling the loop", "Numba": "launching fewer kernels"},
         worth_pct=5.0,
         counts=0.4,
         in_engine={

@@ -25,7 +25,7 @@ from nightsight.compare import METRICS, Settings, compare
 from nightsight.errors import Interrupted, NotMeasured, UsageError
 from nightsight.model.compare import COUNTS, Comparison, unit_of
 from nightsight.texts import log_line
-from nightsight.units import format_value
+from nightsight.units import format_value, signed
 from nightsight.workflows.trials import BASELINE, CANDIDATE, Runs, Trial, explain_errors, gate_value
 
 GOOD: Final = 0
@@ -88,13 +88,13 @@ def find_first_bad(
         if len(ratios) < len(ends.baseline):
             raise NotMeasured(f"{metric} is 0 in a run of {refs[0]} or {refs[1]}", _OTHER_METRIC)
         effect = statistics.median(ratios)
-        trial.request.progress(f"reproduced: {metric} {100 * expm1(effect):+.2f} % from {refs[0]} to {refs[1]}")
+        trial.request.progress(f"reproduced: {metric} {signed(100 * expm1(effect), 2)} % from {refs[0]} to {refs[1]}")
         state = _StepInput(trial, checkout, sides[BASELINE], sides[CANDIDATE], metric, effect, pairs)
         first = _first_bad(state, good, bad)
         values = [statistics.median(gate_value(run, metric) for run in runs.measured[side]) for side in sides]
         low, high = (format_value(value, f"value_{unit_of('gate', metric)}") for value in values)
         subject = git(checkout.root, "show", "--no-patch", "--format=%s", first).strip()
-        sentence = f"{metric}: {low} at {refs[0]}, {high} at {refs[1]} ({100 * expm1(effect):+.2f} %)"
+        sentence = f"{metric}: {low} at {refs[0]}, {high} at {refs[1]} ({signed(100 * expm1(effect), 2)} %)"
         return FirstBad(git(checkout.root, "rev-parse", "--short=12", first).strip(), subject, metric, sentence)
 
 
@@ -144,7 +144,7 @@ def _not_reproduced(rows: pd.DataFrame, refs: tuple[str, str]) -> NotMeasured:
     times = rows[~rows["name"].isin(COUNTS)]
     rows = times if len(times) else rows
     texts = [
-        f"{name} {f'{change_pct:+.2f} %' if isfinite(change_pct) else 'is 0'} ({verdict})"
+        f"{name} {f'{signed(change_pct, 2)} %' if isfinite(change_pct) else 'is 0'} ({verdict})"
         for name, change_pct, verdict in rows[["name", "change_pct", "verdict"]].itertuples(index=False, name=None)
     ]
     undecided = rows[rows["verdict"] == "inconclusive"]
@@ -233,9 +233,9 @@ def judge(state: _StepInput, measure: Callable[[int], Sequence[float]]) -> tuple
         if abs(mean - half) > _half_width(ratios):
             break
     else:
-        return SKIP, f"{state.metric} {100 * expm1(mean):+.2f} % is neither good nor bad"
+        return SKIP, f"{state.metric} {signed(100 * expm1(mean), 2)} % is neither good nor bad"
     is_bad = (mean - half) * half > 0
-    return (BAD if is_bad else GOOD), f"{state.metric} {100 * expm1(mean):+.2f} %: {'bad' if is_bad else 'good'}"
+    return (BAD if is_bad else GOOD), f"{state.metric} {signed(100 * expm1(mean), 2)} %: {'bad' if is_bad else 'good'}"
 
 
 def _half_width(ratios: Sequence[float]) -> float:

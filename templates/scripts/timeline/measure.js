@@ -91,7 +91,7 @@ export function measureParts(timeline) {
       : [nameElement(second.name), " begins as ", nameElement(first.name), " ends"];
   const pairs = [
     ["Start to start", durationText(measured.starts)],
-    ["End to end", `${measured.ends < 0 ? "−" : ""}${durationText(Math.abs(measured.ends))}`],
+    ["End to end", durationText(measured.ends)],
     ["Both, whole", durationText(measured.whole)],
   ];
   const items = pairs.map(([term, text]) => newElement("div", {}, newElement("dt", {}, term), newElement("dd", {}, text)));

@@ -1,6 +1,6 @@
 // Formats times, counts and names for the timeline.
 
-import { formatCount, formatFixed, formatValue, scaleFor } from "../numbers.js";
+import { formatCount, formatFixed, formatValue, MINUS, scaleFor } from "../numbers.js";
 
 export const EVENT_COLORS = 8; // --event-1 to --event-8
 export const NEUTRAL_COLORS = 2; // --neutral-1 and --neutral-2
@@ -53,14 +53,14 @@ export function rangeText(from, to) {
 }
 
 /**
- * A time without its unit; `-0` becomes `0`.
+ * A time without its unit; `−0` becomes `0`.
  * @param {number} ns
  * @param {number} size
  * @param {number} decimals
  */
 function timeText(ns, size, decimals) {
   const text = formatFixed(ns / size, decimals);
-  return /[1-9]/.test(text) ? text : text.replace("-", "");
+  return /[1-9]/.test(text) ? text : text.replace(MINUS, "");
 }
 
 /** @param {number} share */

@@ -1,7 +1,7 @@
 // A chart for each workload: a series over all nights, with its levels, epochs and changes. uPlot draws the lines.
 
 import { newElement, part, parts } from "../dom.js";
-import { formatValue } from "../numbers.js";
+import { formatTicks, formatValue } from "../numbers.js";
 import { canUnpack, unpacked } from "../payload.js";
 
 /** @import { Change, Epoch, Group, Plot, Series, Values } from "./types.js" */
@@ -76,7 +76,7 @@ function marksOf(group, series) {
  * @param {Change} change
  */
 function markOf(epoch, [night, state, commit, percent]) {
-  const size = percent === null ? "from 0" : `${percent > 0 ? "+" : ""}${percent} %`;
+  const size = percent === null ? "from 0" : `${percent > 0 ? "+" : ""}${formatValue(percent, "pct")}`;
   const tone = state === "confirmed" ? (percent !== null && percent < 0 ? "--green" : "--error") : "--warning";
   return { time: epoch.times[night], text: [size, commit].filter(Boolean).join(" "), color: color(tone), isDashed: false };
 }
@@ -139,7 +139,7 @@ class Trend {
       scales: { x: { time: true }, y: { range: (/** @type {Plot} */ _, /** @type {number} */ low, /** @type {number} */ high) => widened(low, high) } },
       axes: [
         { ...axis, font, space: 90, size: 32, values: (/** @type {Plot} */ _, /** @type {number[]} */ times) => times.map(day) },
-        { ...axis, font, size: 74, values: (/** @type {Plot} */ _, /** @type {number[]} */ values) => values.map((value) => formatValue(value, unit)) },
+        { ...axis, font, size: 74, values: (/** @type {Plot} */ _, /** @type {number[]} */ values) => formatTicks(values, unit) },
       ],
       series: [{}, ...this.series.parts.flatMap((_, index) => lines(color(LINES[index % LINES.length])))],
       hooks: {

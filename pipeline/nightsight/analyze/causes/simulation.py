@@ -41,7 +41,7 @@ from nightsight.results.causes import FIX_LADDER, PROFILER_COST, REPLAY, WHAT_IF
 from nightsight.results.rules import RULE, WORTH_PCT
 from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE, aggregate
-from nightsight.units import format_value
+from nightsight.units import format_value, signed
 
 # `stored: a to b`: with a and with b, the first findings of the stored captures are the same (docs/causes.md)
 
@@ -485,7 +485,7 @@ def _reliability_notes(simulation: Simulation) -> Iterator[str]:
     replayed = format_value(simulation.replayed_ns, "time_ns")
     yield (
         f"Simulated without changes, {of} takes {replayed}; measured: {measured}. "
-        f"{100 * simulation.unexplained:+.1f} % is unexplained."
+        f"{signed(100 * simulation.unexplained)} % is unexplained."
     )
     if simulation.idle_share >= _LEAST_IDLE:
         idle = f"{100 * simulation.idle_share:.0f} %"

@@ -12,8 +12,8 @@ from nightsight.events.kernel_labels import NAME_LENGTH, KernelLabels
 from nightsight.model.compare import CHANGES, DIRECTIONS, GATE, Comparison, Difference, Measures, unit_of
 from nightsight.render.table.view import short_text
 from nightsight.results.categories import BUSY, IDLE
-from nightsight.texts import excerpt, printable
-from nightsight.units import ABSENT, MINUS, Scale, counted, heading, scale_for
+from nightsight.texts import excerpt, printable, some_of
+from nightsight.units import ABSENT, Scale, counted, heading, scale_for, signed
 
 CHANGED: Final = ("regressed", "improved", "added", "removed")
 """The verdicts on changes."""
@@ -146,7 +146,7 @@ def change_texts(
 
 def both_sides(before: float, after: float, scale: Scale) -> tuple[str, str, str]:
     """Format the values of both sides, and the difference of what is printed; a missing value counts as 0."""
-    one, other = (scale.with_unit(value).replace("-", MINUS) for value in (before, after))
+    one, other = (scale.with_unit(value) for value in (before, after))
     return one, other, _signed(rounded(after, scale) - rounded(before, scale), scale)
 
 
@@ -158,7 +158,7 @@ def rounded(value: float, scale: Scale) -> float:
 def _signed(value: float, scale: Scale) -> str:
     """Format a difference with its sign."""
     text = scale.with_unit(value)
-    return f"+{text}" if value > 0 and text != ABSENT else text.replace("-", MINUS)
+    return f"+{text}" if value > 0 and text != ABSENT else text
 
 
 def _change_text(
@@ -201,8 +201,8 @@ def percent(value: float, *, unit: str = " %") -> str:
     """Format a relative change with its sign: `+4.1 %`."""
     if not math.isfinite(value):
         return ABSENT
-    text = f"{value:+,.0f}" if abs(value) >= 1000 else f"{value:+.1f}"
-    return f"{'0.0' if text in ('+0.0', '-0.0') else text.replace('-', MINUS)}{unit}"
+    text = signed(value, 0 if abs(value) >= 1000 else 1)
+    return f"{text if text[1:] != '0.0' else '0.0'}{unit}"
 
 
 def interval(low: float, high: float) -> str:
@@ -274,11 +274,15 @@ def since(comparison: Comparison) -> str:
 
 def belief(comparison: Comparison) -> str:
     """Say in one line why the verdict is believed, or why not: the runs that agree, and the interval."""
+    rows = gates(comparison).set_index("name")
+    name = next((name for name in GATE if name in rows.index), "")
+    unlike = [each.what for each in comparison.differences if name in each.affects]
+    if name and unlike and rows.loc[name, "verdict"] == "inconclusive":
+        # no number of runs would settle it
+        return f"Not believed. {title_of(name)}: the sides are not comparable ({some_of(unlike, _MAX_METRICS)})."
     count = min(len(comparison.baseline), len(comparison.candidate))
     if count < LEAST_RUNS:
         return f"Not believed: fewer than {LEAST_RUNS} runs a side cannot be distinguished from noise."
-    rows = gates(comparison).set_index("name")
-    name = next((name for name in GATE if name in rows.index), "")
     if not name:
         return ""
     row = rows.loc[name].to_dict()

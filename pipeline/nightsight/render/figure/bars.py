@@ -13,7 +13,7 @@ from nightsight.intervals import Floats
 from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.plot import MIX_COLORS, Circle, Dot, LegendEntry, Line, Picture, Plot, Rect
 from nightsight.render.table.view import floats, share_of
-from nightsight.units import format_value, scale_for
+from nightsight.units import in_text, scale_for
 
 _LEAST_NAMED: Final = 1.0  # percent
 _LEAST_WIDTH: Final = 0.1  # percent: a value above zero must stay visible
@@ -73,7 +73,7 @@ def gpu_time_bars(frame: pd.DataFrame, called: Callable[[object], str]) -> BarCh
         Group(called(row["device"]), tuple(_time_bar(row, column, largest) for column in columns))
         for row in frame.to_dict("records")
     )
-    full = f"{format_value(largest, 'window_ns')}, {'the window' if largest == window else 'the largest sum'}"
+    full = f"{in_text(largest, 'window_ns')}, {'the window' if largest == window else 'the largest sum'}"
     note = (
         f"Full width: {full}. Only time inside the window counts; percentages are of the window. Busy counts "
         "overlapping operations once. A sum counts every operation in full, so sums of several streams can exceed busy."
@@ -85,7 +85,7 @@ def _time_bar(row: Mapping[Any, Any], column: str, largest: float) -> Bar:
     """Return the bar of one time of a device, on a track as long as the largest one."""
     time, window = (0.0 if pd.isna(row[name]) else float(row[name]) for name in (column, "window_ns"))
     series, label = _KINDS_OF_WORK[column]
-    value = format_value(time, column)
+    value = in_text(time, column)
     note = share_of(time, window) if window else ""
     is_drawn = largest > 0 and math.isfinite(time) and time > 0
     width = round(max(100.0 * time / largest, _LEAST_WIDTH), 2) if is_drawn else 0.0
@@ -112,7 +112,7 @@ def _stack(percents: Mapping[str, float], looks: Mapping[str, str]) -> Bar:
     extents = list(_extents(percents))
     marks = (Rect(looks[kind], round(begin, 2), round(extent, 2), y=10, height=80) for kind, begin, extent in extents)
     keys = tuple(
-        LegendEntry(f"{kind} {format_value(percents[kind], 'part_pct')}", looks[kind])
+        LegendEntry(f"{kind} {in_text(percents[kind], 'part_pct')}", looks[kind])
         for kind, _, _ in extents
         if percents[kind] >= _LEAST_NAMED
     )

@@ -17,7 +17,7 @@ from nightsight.results.categories import IDLE
 from nightsight.results.columns import OUTLIER
 from nightsight.results.steps import OPERATORS, STEP_CATEGORIES
 from nightsight.tables import Frame
-from nightsight.units import counted, format_value
+from nightsight.units import counted, in_text
 
 _SLOWEST: Final = ("slowest", "slowest_ns", "slowest_start_ns")
 _NEEDED: Final = ("device", "number", "steps", "start_ns", "time_ns", "outliers", *_SLOWEST)
@@ -118,14 +118,17 @@ def _plot(rows: Frame, categories: Mapping[str, str], scale: _ColumnScale, label
     left, right = 100.0 * number / count, 100.0 * (number + steps) / count
     gap = _GAP * (right - left)
     left, right = left + gap / 2, right - gap / 2
+    whole = rows[[*categories.values()]].sum(axis=1).to_numpy(dtype=np.float64)
+    # the parts of a column beyond the scale stay in proportion: cut off, it would show the first part alone
+    scales = np.maximum(whole, top)
     paths, low = [], np.zeros(len(rows))
     for category, name in categories.items():
         high = low + np.nan_to_num(rows[name].to_numpy())
         look = f"series-{CAUSE_COLORS[category]}{' idle' if category in IDLE else ''}"
-        paths.append(Path(look, _bars(left, right, low / top, high / top)))
+        paths.append(Path(look, _bars(left, right, low / scales, high / scales)))
         low = high
     outliers = int(rows["outliers"].sum())
-    remark = f"{counted(float(steps.sum()), 'step')}, median {format_value(median, 'time_ns')}"
+    remark = f"{counted(float(steps.sum()), 'step')}, median {in_text(median, 'time_ns')}"
     slowest = ", ".join(_slowest(rows, median)) or "none"
     summary = f"{label and label + ', '}{remark}; outliers: {slowest}"
     if outliers:
@@ -188,13 +191,13 @@ def _outlier_marks(rows: Frame, middle: Floats, top: float) -> Iterator[Point]:
 def _title(row: dict[Any, Any], categories: Mapping[str, str], scale: _ColumnScale) -> str:
     times = {category: row[name] for category, name in categories.items() if row[name] > 0}
     largest = sorted(times, key=lambda category: -times[category])[: scale.listed]
-    parts = ", ".join(f"{category} {format_value(times[category], 'time_ns')}" for category in largest)
+    parts = ", ".join(f"{category} {in_text(times[category], 'time_ns')}" for category in largest)
     first = row["number"] + row["offset"]
     name = f"#{first:,.0f}" if row["steps"] == 1 else f"#{first:,.0f} to #{first + row['steps'] - 1:,.0f}, mean"
-    title = f"{name}: {format_value(row['time_ns'], 'time_ns')} ({parts})"
+    title = f"{name}: {in_text(row['time_ns'], 'time_ns')} ({parts})"
     if row["outliers"] and scale.median > 0:
         if row["steps"] > 1:
-            title += f"; slowest #{row['slowest'] + row['offset']:,.0f}: {format_value(row['slowest_ns'], 'time_ns')}, "
+            title += f"; slowest #{row['slowest'] + row['offset']:,.0f}: {in_text(row['slowest_ns'], 'time_ns')}, "
         else:
             title += "; "
         title += f"{row['slowest_ns'] / scale.median:,.1f} times the median"
@@ -226,6 +229,9 @@ def _column_notes(
     if shapes:
         yield f"Marks: steps that take more than {OUTLIER} times the median."
     if _BEYOND_SCALE in shapes:
-        yield f"Marks at the top edge are beyond the scale, which ends at {_BEYOND:.0f} times the median at most."
+        yield (
+            f"Marks at the top edge are beyond the scale, which ends at {_BEYOND:.0f} times the median at most; the "
+            "parts of these columns are in proportion."
+        )
     if devices > len(plots):
         yield omission(len(plots), devices, "devices")

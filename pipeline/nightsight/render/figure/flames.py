@@ -17,7 +17,7 @@ from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.view import share_of, short_text
 from nightsight.tables import Frame
 from nightsight.texts import printable
-from nightsight.units import counted, format_value
+from nightsight.units import counted, in_text
 
 _NEEDED: Final = ("device", "cause", "time_ns", "stack")
 _MAX_TREES: Final = 4
@@ -131,7 +131,7 @@ def _flame(root: _CallTree, label: str, words: _FlameWords) -> Tree:
                 next_level.append((child, x))
         level, depth = next_level, depth + 1
     levels = 1 + max(round(box.y / LINE) for box in boxes)
-    heading = f"{label and label + ', '}{words.heading} {format_value(root.time, 'time_ns')}"
+    heading = f"{label and label + ', '}{words.heading} {in_text(root.time, 'time_ns')}"
     summary = f"{heading}: {_summary(root)}"
     return Tree(short_text(heading[:1].upper() + heading[1:]), tuple(boxes), levels * LINE, summary)
 
@@ -151,10 +151,10 @@ def _positions(node: _CallTree, left: float, whole: float) -> Iterator[tuple[str
 def _box(name: str, node: _CallTree, whole: float, noun: str, *, x: float, depth: int) -> Box:
     share, is_cause, is_library = share_of(node.time, whole), depth == 0, of_library(name)
     text = short_text(name[1:-1] if is_library else name)
-    title = f"{text}: {format_value(node.time, 'time_ns')}, {share} of the {noun}"
+    title = f"{text}: {in_text(node.time, 'time_ns')}, {share} of the {noun}"
     self_time = node.time - sum(child.time for child in node.calls.values())
     if node.calls and not is_cause and self_time > 0:
-        title += f"; itself {format_value(self_time, 'time_ns')}"
+        title += f"; itself {in_text(self_time, 'time_ns')}"
     geometry = round(x, 3), depth * LINE, round(100.0 * node.time / whole, 3)
     if name.startswith(f"{_OTHERS}: "):
         return Box(*geometry, f"of-{_OTHERS}", title)

@@ -16,7 +16,7 @@ from nightsight.render.figure.plot import GRID, LegendEntry, Picture
 from nightsight.render.table.view import omission
 from nightsight.results.categories import COMMUNICATION
 from nightsight.results.steps import STEP_CATEGORIES
-from nightsight.units import counted, format_value
+from nightsight.units import counted, in_text
 
 _LEVELS: Final = 6
 # per rank: analyses make 150
@@ -90,11 +90,11 @@ def heat(frame: pd.DataFrame, steps: pd.DataFrame) -> tuple[Heat, ...]:
     count = float((cells["number"] + cells["steps"]).max())
     summary = (
         f"{counted(len(work), 'rank')}, {counted(count, 'step')}. Rank {slowest:.0f} takes the longest without waiting "
-        f"for others, {format_value(work[slowest], 'time_ns')} on average; rank {fastest:.0f} the shortest, "
-        f"{format_value(work[fastest], 'time_ns')}."
+        f"for others, {in_text(work[slowest], 'time_ns')} on average; rank {fastest:.0f} the shortest, "
+        f"{in_text(work[fastest], 'time_ns')}."
     )
     details = {
-        rank: f"{format_value(time, 'time_ns')} a step, and {format_value(waited[rank], 'time_ns')} of waiting"
+        rank: f"{in_text(time, 'time_ns')} a step, and {in_text(waited[rank], 'time_ns')} of waiting"
         for rank, time in work.items()
     }
     words = _HeatWords("Each rank, step by step", details, summary, tuple(_heat_notes(cells, len(work))))
@@ -119,7 +119,7 @@ def heats_of_parts(steps: pd.DataFrame, ranks: pd.DataFrame) -> tuple[Heat, ...]
             candidates.append((difference, category, cells, means))
     maps = []
     for _, category, cells, means in sorted(candidates, key=lambda candidate: -candidate[0])[:_MAX_MAPS]:
-        details = {rank: f"{format_value(time, 'time_ns')} a step" for rank, time in means.items()}
+        details = {rank: f"{in_text(time, 'time_ns')} a step" for rank, time in means.items()}
         fastest, *_, slowest = (f"rank {rank:.0f} ({details[rank]})" for rank in sorted(means, key=means.__getitem__))
         words = _HeatWords(category, details, f"{category}: the most on {slowest}, the least on {fastest}.")
         maps.append(_map(cells, words, _first_step(steps), is_own=True))
@@ -153,7 +153,7 @@ def _map(cells: pd.DataFrame, words: _HeatWords, first: float, *, is_own: bool =
         of_rank = cells[cells["rank"] == rank]
         times = _times(of_rank, longest, int(count), size)
         rows.append(HeatRow(f"{rank:.0f}", _paths(of_rank, edges, count), f"Rank {rank:.0f}: {detail}", times))
-    thresholds = [format_value(float(edge), "time_ns") for edge in edges]
+    thresholds = [in_text(float(edge), "time_ns") for edge in edges]
     return Heat(
         look="over-time heat",
         title=words.title,

@@ -12,7 +12,7 @@ from nightsight.render.figure.plot import Dot, Line, Panels, Plot, Rect, Text, g
 from nightsight.render.table.view import omission, short_text
 from nightsight.results.entry import Entry
 from nightsight.tables import Frame
-from nightsight.units import counted, format_value, split
+from nightsight.units import counted, in_text, split
 
 MAX_PANELS: Final = 16
 _MANY: Final = 4
@@ -105,11 +105,11 @@ def _plot(layer: Layer, rows: Frame, axis: LogAxis, *, device: str) -> Plot:
         median, high = (float(rows[name].iloc[0]) for name in ("med_ns", "p95_ns"))
         marks = tuple(_marks(median, high, axis))
         remark = (
-            f"{counted(values.sum(), layer.noun)}, median {format_value(median, 'med_ns')}, "
-            f"95th percentile {format_value(high, 'p95_ns')}"
+            f"{counted(values.sum(), layer.noun)}, median {in_text(median, 'med_ns')}, "
+            f"95th percentile {in_text(high, 'p95_ns')}"
         )
     else:
-        remark = f"{format_value(rows[layer.column].sum(), layer.column)}, {_longest_bins(rows)}"
+        remark = f"{in_text(rows[layer.column].sum(), layer.column)}, {_longest_bins(rows)}"
     label = f"{device}: {layer.label}" if device else layer.label
     return Plot(
         f"{label}: {remark}",
@@ -124,8 +124,8 @@ def _plot(layer: Layer, rows: Frame, axis: LogAxis, *, device: str) -> Plot:
 def _title(row: Mapping[Hashable, float], noun: str, share: float) -> str:
     low, high = (round_text(row[name], "ns") for name in ("from_ns", "below_ns"))
     return (
-        f"{low} to {high}: {counted(row['count'], noun)}, {format_value(row['total_ns'], 'total_ns')} "
-        f"in total ({format_value(share, 'share_pct')} of all)"
+        f"{low} to {high}: {counted(row['count'], noun)}, {in_text(row['total_ns'], 'total_ns')} "
+        f"in total ({in_text(share, 'share_pct')} of all)"
     )
 
 
@@ -136,7 +136,7 @@ def _longest_bins(rows: Frame) -> str:
     index = sums.index[int((sums >= sums.iloc[-1] / 2).to_numpy().argmax())]
     share = 100.0 * sums[index] / sums.iloc[-1] if sums.iloc[-1] else 0.0
     least = round_text(float(rows.loc[index, "from_ns"]), "ns")
-    return f"{format_value(share, 'share_pct')} of it at {least} or longer"
+    return f"{in_text(share, 'share_pct')} of it at {least} or longer"
 
 
 def _marks(median_ns: float, high_ns: float, axis: LogAxis) -> Iterator[Line | Text]:

@@ -19,14 +19,14 @@ from nightsight.render.table.view import share_of, short_text
 from nightsight.results.categories import UNSEEN
 from nightsight.results.steps import OPERATORS, OTHER_PARTS
 from nightsight.tables import Frame
-from nightsight.units import counted, format_value
+from nightsight.units import counted, in_text
 
 _Row = Mapping[Hashable, Any]
 
 _NEEDED: Final = ("device", "step", "steps", "path", "group", "category", "family", "name", "time_ns", "count")
 _MAX_TREES: Final = 4
 _LEVELS: Final = 5
-_PART_HEIGHT: Final = 1.75  # height of a family or kernel in em
+_PART_HEIGHT: Final = 2.5  # height of a family or kernel in em
 # percent of a step: smaller parts are merged; doubled until there are at most _MAX_BOXES
 _LEAST: Final = 0.2
 _MAX_BOXES: Final = 300
@@ -122,7 +122,7 @@ def _tree(rows: Sequence[_Row], label: str, is_step: bool) -> Tree:
     while len(boxes := list(_Icicle(root, whole, least, "step" if is_step else "window").boxes())) > _MAX_BOXES:
         least *= 2
     busy, unknown = _time(rows, "busy"), _time(rows, "unknown")
-    heading = f"{label and label + ': '}{format_value(whole, 'time_ns')}"
+    heading = f"{label and label + ': '}{in_text(whole, 'time_ns')}"
     if is_step:
         heading += f", mean of {counted(float(np.rint(rows[0]['steps'])), 'step')}"
     on, off = ("In operators", "outside") if any(row["category"] == OPERATORS for row in rows) else ("Busy", "idle")
@@ -175,7 +175,7 @@ class _Icicle:
             rows, text, is_innermost = inner.all_rows(), short_text(name.removeprefix(_EVALUATES)), not inner.inside
             title = f"{text}: {self._amount(time)}"
             if rows[0]["category"] != OPERATORS:
-                title += f"; GPU busy {format_value(_time(rows, 'busy'), 'time_ns')}"
+                title += f"; GPU busy {in_text(_time(rows, 'busy'), 'time_ns')}"
             box = Box(
                 x=self._percent(left),
                 y=LINE * (level - 1),
@@ -187,7 +187,7 @@ class _Icicle:
                 rows=_intervals(rows),
                 path=inner.path,
             )
-            yield box.with_text(box.cut_to_fit(text), f" {format_value(time, 'time_ns')}")
+            yield box.with_text(box.cut_to_fit(text), f" {in_text(time, 'time_ns')}")
             if is_innermost:
                 yield from self._part_boxes(rows, left, depth)
             else:
@@ -259,12 +259,12 @@ class _Icicle:
         return [*large, _NamedRows(counted(len(small), noun), rows, _time(rows))] if small else large
 
     def _title(self, part: _NamedRows) -> str:
-        count, is_idle = format_value(sum(row["count"] for row in part.rows), "count"), part.rows[0]["group"] != "busy"
+        count, is_idle = in_text(sum(row["count"] for row in part.rows), "count"), part.rows[0]["group"] != "busy"
         piece = ("stretch" if is_idle else "time") if count == "1" else ("stretches" if is_idle else "times")
         return f"{part.name}: {self._amount(part.time)}; {count} {piece}{' a step' if self.unit == 'step' else ''}"
 
     def _amount(self, time: float) -> str:
-        return f"{format_value(time, 'time_ns')}, {share_of(time, self.whole)} of the {self.unit}"
+        return f"{in_text(time, 'time_ns')}, {share_of(time, self.whole)} of the {self.unit}"
 
     def _percent(self, time: float) -> float:
         return round(100.0 * time / self.whole, 3)

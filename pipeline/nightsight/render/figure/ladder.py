@@ -90,7 +90,7 @@ def ladder(parts: Frame, fixes: Fixes, described: Callable[[Fix], tuple[str, str
             time = scale.with_unit(fixes.now_ns)
             rungs.append(Rung(time, "now", f"Now: {time}. {_summary(row[[*named]], scale)}", drawn))
             continue
-        label, time = _label(fix), scale.with_unit(fix.after_ns)
+        label, time = _label(fix, fixes.framework), scale.with_unit(fix.after_ns)
         summary = f"After {label.replace('`', '')}: {time}. {_summary(row[[*named]], scale)}"
         # of the printed numbers, so that a reader can subtract them
         before, after = (round(length / scale.divisor, scale.decimals) for length in (before_ns, fix.after_ns))
@@ -111,8 +111,8 @@ def _by_category(parts: Frame) -> pd.DataFrame:
     return table.reindex(columns=[name for name in (*BUSY, *IDLE) if name in table])
 
 
-def _label(fix: Fix) -> str:
-    name = RULE[fix.rule].done if fix.rule in RULE else printable(fix.rule)
+def _label(fix: Fix, framework: str) -> str:
+    name = RULE[fix.rule].done_in(framework) if fix.rule in RULE else printable(fix.rule)
     place = fix.path.rsplit(" / ", 1)[-1] if not fix.path.startswith("(") else ""
     return f"{name} in `{excerpt(place, _LENGTH)}`" if place else name
 

@@ -44,6 +44,7 @@ _MAX_BARS: Final = 8
 LEAST_PCT: Final = 1.0
 """Percent of a whole: legends leave smaller parts out, or add them up."""
 _SIDES: Final = ("Busy", "Idle")
+_COMPUTING: Final = ("Computing", "Idle")
 # busy parts are solid and idle parts pale, so both can use the same colors
 CAUSE_COLORS: Final[Mapping[str, str]] = {
     OPERATORS: "cpu",
@@ -128,7 +129,11 @@ def wholes(frame: Frame, called: Callable[[object], str] = gpu_name) -> Wholes:
     if not devices:
         return Wholes()
     are_several = len(devices) > 1
-    bars = tuple(_stacked_bar(rows, called(device) if are_several else "") for device, rows in devices[:_MAX_BARS])
+    # one word for all bars
+    sides = _COMPUTING if any(_communicates(rows) for _, rows in devices) else _SIDES
+    bars = tuple(
+        _stacked_bar(rows, called(device) if are_several else "", sides) for device, rows in devices[:_MAX_BARS]
+    )
     mean = parts
     note = "Each instant is counted once. Solid: the GPU was busy. Pale: it was idle, by cause."
     if are_several:
@@ -206,13 +211,12 @@ def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = _SIDES) -> St
 
     idle_text = side(sides[1], total - busy - unknown)
     times = rows.groupby("category", observed=True)["time_ns"].sum()
-    communicating = float(times.get(COMMUNICATION, 0.0))
     busy_text = side(sides[0], busy)
-    if sides == _SIDES and communicating >= COMMUNICATES_PCT / 100 * total:
+    if sides == _COMPUTING:
         # communication is mostly waiting, and looks busy
         computing = float(times.reindex([COMPUTE, GRAPHS]).sum())
-        also = "" if label else f", communicating {share_of(communicating, total)}"
-        busy_text = f"Computing {share_of(computing, total)}{also}"
+        also = "" if label else f", communicating {share_of(float(times.get(COMMUNICATION, 0.0)), total)}"
+        busy_text = f"{sides[0]} {share_of(computing, total)}{also}"
     parts = tuple(_slices(rows, total))
     whole = in_text(total, "time_ns")
     return StackedBar(
@@ -224,6 +228,12 @@ def _stacked_bar(rows: Frame, label: str, sides: tuple[str, str] = _SIDES) -> St
         total=whole,
         summary=f"{label and label + ', '}{whole}: {', '.join(f'{part.label} {part.share}' for part in parts)}",
     )
+
+
+def _communicates(rows: Frame) -> bool:
+    """Whether the time of a device has enough communication to count it apart from being busy."""
+    communicating = float(rows.loc[rows["category"] == COMMUNICATION, "time_ns"].sum())
+    return communicating >= COMMUNICATES_PCT / 100 * float(rows["time_ns"].sum())
 
 
 def _key(rows: Frame) -> tuple[Slice, ...]:

@@ -14,7 +14,7 @@ from nightsight.render.page.figures import Figure
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.view import Cell, Heading, Layout, Row, TableView, floats, short_text, table_view
 from nightsight.texts import excerpt, middle_cut, printable
-from nightsight.units import ABSENT, counted, format_cell, format_value, scale_for, split
+from nightsight.units import ABSENT, counted, difference, format_cell, format_value, scale_for, split
 
 TABLE_BYTES: Final = 400_000
 _MAX_CAPTURES: Final = 2_000
@@ -47,7 +47,7 @@ class FleetVerdict:
 class FleetCause:
     """A cause of lost time: its share of the GPU time of all captures, and the captures that have it, with links.
 
-    width: of a bar, in percent. more: captures that are not listed.
+    width: of a bar, in percent. more: captures that are not listed. recurs: several captures have it.
     """
 
     share: str
@@ -58,6 +58,7 @@ class FleetCause:
     captures: str
     within: tuple[tuple[str, str], ...]
     more: int
+    recurs: bool
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,9 @@ def verdict_of(fleet: Fleet) -> FleetVerdict:
 
 
 def _prose(text: object, length: int = _SENTENCE) -> str:
-    return middle_cut(printable(text).rstrip("."), length)
+    sentence = printable(text)
+    # the dots of a list that goes on stay
+    return middle_cut(sentence if sentence.endswith("...") else sentence.rstrip("."), length)
 
 
 def _cell_text(text: object, length: int = _SENTENCE) -> str:
@@ -201,6 +204,7 @@ def _causes(fleet: Fleet) -> Iterator[FleetCause]:
             captures=f"{cause['captures']:,} of {counted(len(captures), 'capture')}",
             within=tuple((short_text(file), report) for file, report in within),
             more=int(cause["captures"]) - len(within),
+            recurs=int(cause["captures"]) > 1,
         )
 
 
@@ -256,7 +260,7 @@ def _outliers(fleet: Fleet) -> TableView | None:
     frame = outliers.join(fleet.captures.set_index("capture")[["workload", "gpu"]], on="capture")
     group = frame["workload"] + " on " + frame["gpu"].where(frame["gpu"] != "", "no GPU")
     mostly = [
-        f"{name}, {'+' if time > 0 else '−'}{format_value(abs(time), 'time_ns')}" if isinstance(name, str) else ""
+        f"{name}, {difference(time, 'time_ns')}" if isinstance(name, str) else ""
         for name, time in zip(frame["category"], floats(frame["category_ns"]), strict=True)
     ]
     texts = {"group": "Group", "mostly": "Mostly", "disturbed": "Disturbed"}

@@ -13,7 +13,7 @@ from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.history import Event, LevelChange, Night, Series, State, Track, Trends
 from nightsight.render.table.view import Cell, Heading, Row, TableView, short_text
 from nightsight.texts import printable
-from nightsight.units import ABSENT, counted, format_value
+from nightsight.units import ABSENT, counted, format_value, signed
 
 _LEAST_SPAN: Final = 0.06  # of the value: noise must not look like a mountain
 STATES: Final[dict[State, str]] = {
@@ -184,7 +184,7 @@ def _event(event: Event, links: Links, anchor: str) -> EventView:
     main = event.main
     commits = ""
     if main.before.commit and main.night.commit and main.before.commit != main.night.commit:
-        commits = f"{main.before.commit[:8]}…{main.night.commit[:8]}"
+        commits = f"{main.before.commit[:10]}..{main.night.commit[:10]}"
     return EventView(
         since=main.night.time[:10] or ABSENT,
         state=event.state,
@@ -251,7 +251,7 @@ def _row(parts: Sequence[tuple[int, Series]], labels: KernelLabels, changes: dic
     state = "steady" if series.levels else "not tested"
     if change := changes.get(id(series)):
         before, since = format_value(change.baseline, series.column), change.night.time[:10]
-        percent, state = f"{change.change_pct:+.1f} %" if change.baseline else "from 0", change.state
+        percent, state = f"{signed(change.change_pct)} %" if change.baseline else "from 0", change.state
     return Row(name, tuple(map(Cell, (now, before, percent, state, since))))
 
 

@@ -16,6 +16,7 @@ from nightsight.units import format_value
 _UP_TO: Final = re.compile(r", up to \N{MINUS SIGN}[\d.]+ % of (?:its|their) time$")
 _SIMULATED: Final = SIMULATED.partition("{")[0]
 _LONGEST_CODE: Final = 2_000
+_HOW: Final = 300
 _WORDS: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
 
 
@@ -63,6 +64,11 @@ class Advice:
     place: str = ""
     path: str = ""
     kernels: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def how(self) -> str:
+        """The first sentence of the fix, where no code tells it."""
+        return "" if self.code else prose(SENTENCES.split(self.remedy, maxsplit=1)[0], _HOW)
 
 
 def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:

@@ -1,6 +1,6 @@
 """The headline of a page: what is wrong, in a sentence, and how much shorter a step becomes with the fix."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -10,7 +10,7 @@ from nightsight.model.report import Finding, Report
 from nightsight.render.fixes import Fixes, fixes_of
 from nightsight.render.summary import Numbers
 from nightsight.render.table.view import floats
-from nightsight.render.verdict import Verdict, gain_of, limit_of, mean_shares
+from nightsight.render.verdict import Verdict, first_sentences, gain_of, limit_of, mean_shares, unnamed_code
 from nightsight.results.categories import COMPUTE, COPIES, GRAPHS
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import TIME_SPLIT
@@ -40,12 +40,13 @@ class Headline:
 def headline(outcome: Verdict, report: Report, run: Numbers) -> Headline:
     """Return the headline for the window of a report."""
     if outcome.advice is not None:
-        return _on_advice(outcome, outcome.advice, fixes_of(report))
+        found = _on_advice(outcome, outcome.advice, fixes_of(report))
+        return replace(found, more=" ".join(part for part in (found.more, _unnamed(outcome.advice, report)) if part))
     if run.busy_pct_by_device and outcome.about is None:
         step_ns = run.step_ns if run.step_ns is not None else run.profiled_step_ns
         step = "" if step_ns is None else f"A step takes {in_text(step_ns, 'step_ns')}."
         title, limit = _largest_part(report) or (outcome.cause or outcome.state, "")
-        return Headline(title, more=" ".join(part for part in (step, limit, outcome.first, outcome.more) if part))
+        return Headline(title, more=" ".join(part for part in (limit, outcome.first, step, outcome.more) if part))
     if outcome.cause and len(report.rows(NCU_LIMITS)):
         return Headline(outcome.cause, more=outcome.state)
     return Headline(outcome.state, more=" ".join(part for part in (outcome.cause, outcome.first) if part))
@@ -60,19 +61,31 @@ def headline_on(outcome: Verdict) -> Headline:
 
 def _on_advice(outcome: Verdict, finding: Finding, fixes: Fixes | None) -> Headline:
     action, gain = excerpt(finding.action, _ACTION) if finding.action else "", gain_of(finding)
-    proof = finding.proof and f" ({printable(finding.proof)})"
+    proof = printable(finding.proof) if finding.proof else ""
     fix = fixes and fixes.about(finding)
     fix_text = f"{action[:1].upper()}{action[1:]}"
     if fixes and fix:
         per_step = " per step" * fixes.is_step
-        fix_text = f"{fix_text or 'With the fix'}: *{fixes.change(fix)}*{per_step}, {gain}{proof}."
+        sure = proof or ", ".join(filter(None, ("predicted", fixes.error(fix))))
+        fix_text = f"{fix_text or 'With the fix'}: *{fixes.change(fix)}*{per_step}, {gain} ({sure})."
         if fix.order and len(fixes.sequence) > 1:
             count = len(fixes.sequence)
             together = _COUNTS.get(count, f"All {count} fixes")
             fix_text += f" {together} together: *{fixes.scale().with_unit(fixes.sequence[-1].after_ns)}*."
     elif fix_text:
-        fix_text += f"{gain and f': about *{gain}*'}{proof}."
+        fix_text += f"{gain and f': about *{gain}*'}{proof and f' ({proof})'}."
+    elif finding.severity != "advice":
+        # the page has the first sentence of advice below the headline
+        fix_text = first_sentences(finding.remedy, _ACTION)
     return Headline(outcome.cause, fix_text, outcome.more)
+
+
+def _unnamed(finding: Finding, report: Report) -> str:
+    """Return how to see the code that a fix is about, if the capture does not name it; else ""."""
+    fixes = fixes_of(report)
+    fix = fixes and fixes.about(finding)
+    lacking = unnamed_code(report, report.rows(TIME_SPLIT)) if fix and fix.path.startswith("(") else None
+    return f"{lacking.what} {lacking.how}" if lacking else ""
 
 
 def _largest_part(report: Report) -> tuple[str, str] | None:
@@ -83,9 +96,11 @@ def _largest_part(report: Report) -> tuple[str, str] | None:
     shares = mean_shares(report.rows(TIME_SPLIT))
     part = str(shares.idxmax()) if len(shares) else ""
     kernels = report.rows(CUDA_GPU_KERN_SUM)
+    if part == GRAPHS:
+        return f"CUDA graphs take {in_text(float(shares[part]), 'share_pct')} of the time, recorded as a whole.", ""
     if part == COPIES:
         return f"Copies and memsets take {in_text(float(shares[part]), 'share_pct')} of the time.", ""
-    if part not in (COMPUTE, GRAPHS) or not {"name", "total_ns"} <= set(kernels.columns):
+    if part != COMPUTE or not {"name", "total_ns"} <= set(kernels.columns):
         return None
     times = floats(kernels["total_ns"])
     if not np.nansum(times) > 0:

@@ -11,7 +11,7 @@ from nightsight.render.page.html import fill, with_policy
 from nightsight.render.summary import numbers
 from nightsight.render.table.view import Cell, Heading, Row, TableView
 from nightsight.texts import excerpt, printable
-from nightsight.units import ABSENT, Scale, counted, format_cell, scale_for, split
+from nightsight.units import ABSENT, Scale, counted, format_cell, scale_for, signed, split
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _machines(runs: Sequence[IndexEntry]) -> Iterator[Machine]:
         if len(values) <= _BEFORE:
             state = f"no trend from {counted(len(values), 'run')}"
         elif count:
-            state = f"the last {counted(count, 'run')} {percent:+.1f} % from the runs before"
+            state = f"the last {counted(count, 'run')} {signed(percent)} % from the runs before"
         else:
             state = "steady"
         title = next(title for title, column in _NUMBERS.items() if column == name)

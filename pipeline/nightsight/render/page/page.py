@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from nightsight.events.frameworks import reported_framework
 from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import Conditions, Environment, Report, Result
 from nightsight.render.figure.bars import Strip, trials
@@ -241,9 +242,13 @@ def _without_table(section: PageSection) -> PageSection:
     if table is None or len(table.rows) != 1 or table.timeline or section.pictures != Pictures():
         return section
     (row,), headings = table.rows, table.columns
-    pairs = zip(headings, (row.name, *row.cells), strict=True)
-    texts = ((heading.title, f"{cell.text} {heading.unit}".rstrip()) for heading, cell in pairs if cell.text != ABSENT)
-    return replace(section, table=None, row=tuple(texts))
+    texts: dict[str, str] = {}
+    for column, cell in zip(headings, (row.name, *row.cells), strict=True):
+        if cell.text != ABSENT:
+            # a time and its share have one title
+            text = f"{cell.text} {column.unit}".rstrip()
+            texts[column.title] = f"{texts[column.title]}, {text}" if column.title in texts else text
+    return replace(section, table=None, row=tuple(texts.items()))
 
 
 def _has_section(result: Result) -> bool:
@@ -318,14 +323,17 @@ def _titles(results: list[Result], replays: int) -> Iterator[str]:
 
 
 def _section(result: Result, report: Report, labels: KernelLabels) -> PageSection:
-    layout = with_ranks(layout_of(result), report, result.rows).labeled(labels)
+    framework = reported_framework(report)
+    layout = with_ranks(layout_of(result, framework), report, result.rows).labeled(labels)
     title, notes = printable(result.title), tuple(printable(note) for note in result.notes)
     help_text = printable(result.help) if result.help else ""
     section = PageSection(printable(result.name), title, help_text, notes=notes)
     if not len(result.rows):
         return replace(section, message=f"{layout.noun[:1].upper()}{layout.noun[1:]}: none recorded in this capture.")
     section = replace(
-        section, columns=_definitions(result, layout.titles), pictures=pictures_of(result.name, report, labels)
+        section,
+        columns=_definitions(result, layout.titles, framework),
+        pictures=pictures_of(result.name, report, labels),
     )
     if result.name == GPU_TIME.name and len(result.rows) == 1:
         return section  # the chart and the key figures already show all of it
@@ -334,17 +342,15 @@ def _section(result: Result, report: Report, labels: KernelLabels) -> PageSectio
     return replace(section, table=table.grouped(groups))
 
 
-# the table has the words, too
-_FIXES: Final = tuple((rule.done, rule.change) for rule in RULES)
-
-
-def _definitions(result: Result, titles: Mapping[str, str]) -> tuple[Definition, ...]:
+def _definitions(result: Result, titles: Mapping[str, str], framework: str) -> tuple[Definition, ...]:
+    # the table has the words, too
+    fixes = tuple((rule.done_in(framework), rule.change) for rule in RULES)
     entry = entry_of(result.name)
     return tuple(
         Definition(
             titles.get(column.name) or heading(HEADINGS.get(column.name, column.name)),
             column.meaning,
-            _FIXES if (result.name, column.name) == (WHAT_IF.name, "rule") else column.values,
+            fixes if (result.name, column.name) == (WHAT_IF.name, "rule") else column.values,
         )
         for column in (entry.columns if entry else ())
         if column.name in result.rows and not column.is_plain

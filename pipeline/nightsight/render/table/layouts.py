@@ -38,8 +38,11 @@ from nightsight.texts import printable
 from nightsight.units import heading, of_operations
 
 
-def layout_of(result: Result) -> Layout:
-    """Return the layout of a result; one without an entry (from another version) is laid out by its columns."""
+def layout_of(result: Result, framework: str = "") -> Layout:
+    """Return the layout of a result; one without an entry (from another version) is laid out by its columns.
+
+    framework: that of the program, in whose terms fixes are named.
+    """
     entry = entry_of(result.name)
     if entry is None:
         columns = list(result.rows.columns) or ["name"]
@@ -55,7 +58,7 @@ def layout_of(result: Result) -> Layout:
         full=entry.full,
         bars=entry.bars,
         minor=(*entry.minor, *map(of_operations, entry.minor), *(more for name in added for more in in_place_of[name])),
-        prepare=lambda frame: _prepare(entry, frame),
+        prepare=lambda frame: _prepare(entry, frame, framework),
         shorten=printable if entry is DIAGNOSTICS else short_text,
         is_folded=entry.is_folded,
         timeline=entry.jump,
@@ -99,9 +102,11 @@ def refuse_incomplete(report: Report) -> None:
             raise CaptureError(f"not a nightsight report.json: the result {result.name} lacks {names}", MAKE_AGAIN)
 
 
-def _prepare(entry: Entry, frame: Frame) -> Frame:
+def _prepare(entry: Entry, frame: Frame, framework: str) -> Frame:
     """Drop optional columns in which all rows have the same value, and rearrange the others."""
     frame = frame.drop(columns=[name for name in entry.constant if name in frame and frame[name].nunique() <= 1])
+    if entry is WHAT_IF:
+        return _fixes(frame, framework)
     return _PREPARED[entry.name](frame) if entry.name in _PREPARED else frame
 
 
@@ -228,9 +233,9 @@ def _parent(item: _Range, levels: Mapping[_Range, int]) -> _Range | None:
     return further_up
 
 
-def _fixes(frame: Frame) -> Frame:
+def _fixes(frame: Frame, framework: str) -> Frame:
     """Name fixes as in the ladder, and drop the kernels, which are in the evidence of the advice."""
-    done = frame["rule"].astype("str").map(lambda name: RULE[name].done if name in RULE else name)
+    done = frame["rule"].astype("str").map(lambda name: RULE[name].done_in(framework) if name in RULE else name)
     return frame.drop(columns="kernels", errors="ignore").assign(rule=done)
 
 
@@ -250,6 +255,5 @@ _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     NVTX_MARKS.name: _marks,
     RANKS.name: _ranks,
     CUDA_API_SYNC.name: _waits,
-    WHAT_IF.name: _fixes,
     SETUP_CALLS.name: _waits,
 }
