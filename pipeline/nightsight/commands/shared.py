@@ -38,6 +38,13 @@ workload_option = click.option(
 quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Print only output for scripts and errors: no progress, no summary."
 )
+brief_option = click.option(
+    "--format",
+    "style",
+    type=click.Choice(["brief", "brief.json"]),
+    help="Print a brief of at most 3,000 bytes on standard output, for coding agents and people in a hurry, instead of "
+    "the summary. The path of the page then goes to standard error.",
+)
 nsys_option = click.option("--nsys", type=TOOL, metavar="PATH", help="Path of nsys (default: detected).")
 trace_option = click.option("--trace", default="cuda,nvtx", show_default=True, help="APIs that nsys traces.")
 reports_option = click.option(

@@ -16,15 +16,16 @@ from nightsight.events.window import check_window
 from nightsight.fleet import InputFile, Packed, Store
 from nightsight.model.fleet import FILES, SUMMARY, Failure, Fleet, conform
 from nightsight.progress import silent
-from nightsight.render.fleet import render_fleet, verdict_of
+from nightsight.render.fleet import fleet_brief, fleet_brief_json, render_fleet, verdict_of
 from nightsight.system.executor import Cluster, map_inputs, reason
 from nightsight.system.processes import as_worker
 from nightsight.texts import without_host
 from nightsight.workflows.compare import load
 from nightsight.workflows.opening import Reading, title_of
 
-__all__ = ["FileSummary", "FleetRequest", "report_fleet", "summarize_file", "verdict_of"]
+__all__ = ["BRIEFS", "FileSummary", "FleetRequest", "report_fleet", "summarize_file", "verdict_of"]
 
+BRIEFS: Final[Mapping[str, Callable[[Fleet], bytes]]] = {"brief": fleet_brief, "brief.json": fleet_brief_json}
 _UPDATES: Final = 40
 """The maximum number of times that progress is reported and the list of files is stored."""
 _MOST_LISTED: Final = 5
