@@ -533,15 +533,16 @@ def _without_infinite(value: Json) -> Json:
 
 
 def _result_to_dict(result: Result) -> dict[str, Any]:
-    return {**vars(result), "notes": list(result.notes), "table": _table_to_dict(result.table)}
+    return {**vars(result), "notes": list(result.notes), "table": table_json(result.table)}
 
 
 def _view_to_dict(view: View) -> dict[str, Any]:
     findings = [_without_infinite(asdict(finding)) for finding in view.findings]
-    return {**vars(view), "split": _table_to_dict(view.split), "findings": findings}
+    return {**vars(view), "split": table_json(view.split), "findings": findings}
 
 
-def _table_to_dict(table: pd.DataFrame | None) -> dict[str, Any] | None:
+def table_json(table: pd.DataFrame | None) -> dict[str, Any] | None:
+    """Return a table as report.json has it: missing values, NaN and infinity become None."""
     if table is None:
         return None
     columns = [_cells(column) for _, column in table.items()] if len(table) else []

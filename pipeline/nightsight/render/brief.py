@@ -332,6 +332,11 @@ def cause_lines(cause: BriefCause) -> Iterator[str]:
         yield f"check{' after the edit' * cause.check.startswith(_AFTER_EDIT)}: {cause.check}"
 
 
+def brief_document(report: Report) -> dict[str, Json]:
+    """Return the brief as JSON has it, of which nothing is left out."""
+    return _document(brief(report))
+
+
 def _document(each: Brief) -> dict[str, Json]:
     """Return the brief as JSON has it: without what is unknown, and with numbers of four digits."""
     document = asdict(each)
@@ -342,7 +347,7 @@ def _document(each: Brief) -> dict[str, Json]:
 
 def verdict_document(report: Report) -> dict[str, Json]:
     """Return what report.json says of the verdict: the brief, of which nothing is left out."""
-    document = _document(brief(report))
+    document = brief_document(report)
     of_report = ("format", "title", "facts", "is_cut")
     rest = {name: value for name, value in document.items() if name not in ("verdict", *of_report)}
     return {"text": document["verdict"], **rest}
