@@ -5,7 +5,14 @@ from pathlib import Path
 import click
 
 from nightsight.commands.console import put, say, show_progress
-from nightsight.commands.shared import input_option, nsys_option, prepare_libraries, window_option
+from nightsight.commands.shared import (
+    input_option,
+    local_names,
+    local_option,
+    nsys_option,
+    prepare_libraries,
+    window_option,
+)
 from nightsight.options import no_empty_name
 
 
@@ -38,6 +45,7 @@ from nightsight.options import no_empty_name
     show_default=True,
     help="json: the same with raw values and full names, on one line.",
 )
+@local_option
 @window_option
 @input_option
 @nsys_option
@@ -50,6 +58,7 @@ def show(  # noqa: PLR0913 (all by name)
     where: tuple[str, ...],
     slowest: int | None,
     style: str,
+    is_local: bool,
     window: str,
     max_input: int,
     nsys: Path | None,
@@ -68,6 +77,7 @@ def show(  # noqa: PLR0913 (all by name)
       nightsight show train.report.json forward
       nightsight show reports/train/latest steps --slowest 3
       nightsight show train.report.json launch_bound --format json
+      nightsight show train.report.json host_code --local-paths
     """
     prepare_libraries()
     from nightsight.events.window import AUTO
@@ -77,6 +87,7 @@ def show(  # noqa: PLR0913 (all by name)
     from nightsight.workflows.opening import Reading, open_file
 
     kept = file / "report.json"
+    local = local_names(style, is_local=is_local)
     path = kept if file.is_dir() and kept.is_file() and window == AUTO else file
     with show_progress(is_quiet=True) as progress:
         report = open_file(path, FORMATS["csv"], Reading(nsys, max_input, progress, window)).report
@@ -85,5 +96,5 @@ def show(  # noqa: PLR0913 (all by name)
         with naming_file(path, "showing"):
             lines = [] if style == "json" else list(shown(report, name, choice))
             document = shown_json(report, name, choice) if style == "json" else ""
-    say(*lines)
+    say(*map(local, lines))
     put(document)

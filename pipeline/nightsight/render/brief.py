@@ -5,7 +5,7 @@ has what is left out. All texts are printable.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any, Final
@@ -262,9 +262,9 @@ def _not_recorded(report: Report, run: Numbers) -> Iterator[NotRecorded]:
 # -- text and JSON ----------------------------------------------------------------------------------------------------
 
 
-def render_brief(report: Report) -> bytes:
-    """Return the brief as text."""
-    return fitted(_shorter(brief(report)), lambda each: "".join(f"{line}\n" for line in brief_lines(each)))
+def render_brief(report: Report, local: Callable[[str], str] = str) -> bytes:
+    """Return the brief as text. local: names source files by their path on this machine."""
+    return fitted(_shorter(brief(report)), lambda each: "".join(f"{local(line)}\n" for line in brief_lines(each)))
 
 
 def render_brief_json(report: Report) -> bytes:
