@@ -42,7 +42,7 @@ from nightsight.commands.shared import (
 )
 from nightsight.commands.show import show
 from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, ab, bisect
-from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
+from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError, UsageError
 from nightsight.options import (
     RECORDED,
     Number,
@@ -746,6 +746,29 @@ def init_workload(*, name: str, workloads: Path | None) -> None:
     chosen = f"--workloads {shlex.quote(str(workloads))} " if workloads else ""
     say(f"script: {path}")
     say(f"run it: nightsight profile {f'{chosen}{name}' if is_known else shlex.quote(str(path))}")
+
+
+@main.command(short_help="Print the JSON Schema of a format.")
+@click.argument("name", default="", metavar="[NAME]")
+def schema(*, name: str) -> None:
+    """Print the JSON Schema of a JSON format; without a name, list the formats.
+
+    \b
+    Examples:
+      nightsight schema
+      nightsight schema report > report.schema.json
+    """
+    from nightsight.texts import did_you_mean
+    from nightsight.workflows.schemas import FORMATS as SCHEMAS
+    from nightsight.workflows.schemas import schema_text
+
+    if name and name not in SCHEMAS:
+        raise UsageError(f"{name} is not a JSON format", f"{did_you_mean(name, SCHEMAS)}All: {', '.join(SCHEMAS)}")
+    if name:
+        put(schema_text(name))
+        return
+    for each, form in SCHEMAS.items():
+        say(f"{each:18}{form.version or '-':<3}{form.title}")
 
 
 @main.command(short_help="Check this machine.")
