@@ -220,6 +220,7 @@ def _report(program: "Program", values: dict[str, Any], progress: "Reporter") ->
     """
     from nightsight.model.report import Report
     from nightsight.workflows.profile import Plan, profile_program
+    from nightsight.workflows.prove import refuse_other
 
     path: Path | None = values["report"]
     latest = values["reports"] / program.name / "latest" / "report.json"
@@ -235,9 +236,5 @@ def _report(program: "Program", values: dict[str, Any], progress: "Reporter") ->
         report = Report.from_json(file.read_bytes())
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
-    if report.title != program.name:
-        raise UsageError(
-            f"the report is of {report.title}, and the program is {program.name}",
-            "Name the report of this program with --report, or leave it out to profile the program first.",
-        )
+    refuse_other(report, program)
     return report

@@ -16,7 +16,7 @@ from nightsight.events.frameworks import reported_framework
 from nightsight.events.kernel_labels import KernelLabels, label_of
 from nightsight.events.peaks import LIMITED_PCT, MEMORIES
 from nightsight.model.report import Finding, Json, Report
-from nightsight.render.fit import FORMAT, fitted, known, one_line
+from nightsight.render.fit import FORMAT, MOST_BYTES, fitted, known, one_line
 from nightsight.render.fixes import fixes_of
 from nightsight.render.page.findings import doubts_of
 from nightsight.render.page.places import Places
@@ -51,7 +51,7 @@ from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.rules import RULE, RULES
 from nightsight.results.switches import JIT, switches_for
-from nightsight.texts import excerpt, log_line, printable, prose
+from nightsight.texts import excerpt, log_line, middle_cut, printable, prose
 from nightsight.units import in_text
 
 _MOST_CAUSES: Final = 3
@@ -67,6 +67,7 @@ _TITLE: Final = 200
 _PLACE: Final = 120
 _FIX: Final = 240
 _SENTENCE: Final = 200
+_REPR: Final = 1_800
 _AFTER_EDIT: Final = "nightsight ab"
 _BOUND: Final = (
     ("GPU", (COMPUTE, GRAPHS)),
@@ -77,7 +78,7 @@ _BOUND: Final = (
 """What can bound a program, and the categories of its time that show it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BriefCause:
     """A cause, and its fix. id: the name of its rule, with a number after the first finding of that rule.
 
@@ -97,6 +98,11 @@ class BriefCause:
     code: str
     check: str
     proof: str
+
+    def __repr__(self) -> str:
+        """Return the cause as a brief has it."""
+        head = f"{self.id}: {', '.join(filter(None, (self.gain, self.step)))}".removesuffix(": ")
+        return middle_cut("\n".join([head, *(f"  {line}" for line in cause_lines(self))]), _REPR)
 
 
 @dataclass(frozen=True)
@@ -262,9 +268,13 @@ def _not_recorded(report: Report, run: Numbers) -> Iterator[NotRecorded]:
 # -- text and JSON ----------------------------------------------------------------------------------------------------
 
 
-def render_brief(report: Report, local: Callable[[str], str] = str) -> bytes:
+def render_brief(report: Report, local: Callable[[str], str] = str, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the brief as text. local: names source files by their path on this machine."""
-    return fitted(_shorter(brief(report)), lambda each: "".join(f"{local(line)}\n" for line in brief_lines(each)))
+
+    def text(each: Brief) -> str:
+        return "".join(f"{local(line)}\n" for line in brief_lines(each))
+
+    return fitted(_shorter(brief(report)), text, most_bytes)
 
 
 def render_brief_json(report: Report) -> bytes:

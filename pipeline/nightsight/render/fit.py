@@ -16,12 +16,12 @@ _DIGITS: Final = 4
 _Brief = TypeVar("_Brief")
 
 
-def fitted(versions: Iterable[_Brief], render: Callable[[_Brief], str]) -> bytes:
+def fitted(versions: Iterable[_Brief], render: Callable[[_Brief], str], most_bytes: int = MOST_BYTES) -> bytes:
     """Return the first version of a brief that is short enough, or the last one."""
     written = b""
     for each in versions:
         written = render(each).encode("utf-8", "backslashreplace")
-        if len(written) <= MOST_BYTES:
+        if len(written) <= most_bytes:
             break
     return written
 

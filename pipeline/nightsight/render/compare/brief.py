@@ -37,7 +37,7 @@ from nightsight.render.compare.words import (
     sentence_of,
     title_words,
 )
-from nightsight.render.fit import FORMAT, fitted, known, one_line
+from nightsight.render.fit import FORMAT, MOST_BYTES, fitted, known, one_line
 from nightsight.texts import excerpt, printable, prose
 
 _MOST_METRICS: Final = 4
@@ -259,9 +259,13 @@ def _commit_of(side: Sequence[Measures]) -> str:
 # -- text and JSON ----------------------------------------------------------------------------------------------------
 
 
-def comparison_brief(comparison: Comparison) -> bytes:
+def comparison_brief(comparison: Comparison, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the brief as text."""
-    return fitted(_shorter(brief(comparison)), lambda each: "".join(f"{line}\n" for line in brief_lines(each)))
+
+    def text(each: ComparisonBrief) -> str:
+        return "".join(f"{line}\n" for line in brief_lines(each))
+
+    return fitted(_shorter(brief(comparison)), text, most_bytes)
 
 
 def comparison_brief_json(comparison: Comparison) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from nightsight.model.fleet import Fleet
 from nightsight.model.report import Json
-from nightsight.render.fit import FORMAT, fitted, known, one_line
+from nightsight.render.fit import FORMAT, MOST_BYTES, fitted, known, one_line
 from nightsight.render.fleet.page import facts_of, verdict_of
 from nightsight.texts import excerpt, printable, prose
 from nightsight.units import MINUS, counted, format_value
@@ -126,9 +126,13 @@ def _outlier(row: dict[Any, Any]) -> BriefOutlier:
 # -- text and JSON ----------------------------------------------------------------------------------------------------
 
 
-def fleet_brief(fleet: Fleet) -> bytes:
+def fleet_brief(fleet: Fleet, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the brief as text."""
-    return fitted(_shorter(brief(fleet)), lambda each: "".join(f"{line}\n" for line in brief_lines(each)))
+
+    def text(each: FleetBrief) -> str:
+        return "".join(f"{line}\n" for line in brief_lines(each))
+
+    return fitted(_shorter(brief(fleet)), text, most_bytes)
 
 
 def fleet_brief_json(fleet: Fleet) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final
 
 from nightsight.model.prove import DIFFERENT, FASTER, NO_EFFECT, PROVEN, UNKNOWN, UNMEASURED, Proof, ProofReport
 from nightsight.model.report import Json
-from nightsight.render.fit import FORMAT, fitted, known, one_line
+from nightsight.render.fit import FORMAT, MOST_BYTES, fitted, known, one_line
 from nightsight.render.prove.words import change_of, doubt_of
 from nightsight.results.switches import SWITCH, jitted
 from nightsight.texts import excerpt, log_line, printable, prose
@@ -173,9 +173,13 @@ def _needs_rounds(proof: Proof) -> bool:
 # -- text and JSON ----------------------------------------------------------------------------------------------------
 
 
-def proof_brief(report: ProofReport) -> bytes:
+def proof_brief(report: ProofReport, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the brief as text."""
-    return fitted(_shorter(brief(report)), lambda each: "".join(f"{line}\n" for line in brief_lines(each)))
+
+    def text(each: ProofBrief) -> str:
+        return "".join(f"{line}\n" for line in brief_lines(each))
+
+    return fitted(_shorter(brief(report)), text, most_bytes)
 
 
 def proof_brief_json(report: ProofReport) -> bytes:
