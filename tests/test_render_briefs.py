@@ -250,6 +250,7 @@ def test_a_fleet_of_any_names_is_short() -> None:
 def test_a_comparison_is_printed_as_a_brief_or_written(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
     pair = (capture_file("train"), capture_file("mlp"))
     done = run("compare", *pair, "--format", "brief")
+    assert done.stdout.splitlines()[0].startswith("train → mlp: 1 + 1 runs, NVIDIA H200")
     assert done.stdout.splitlines()[1].startswith("verdict: inconclusive. ")
     assert len(done.stdout.encode()) <= MOST_BYTES
     run("compare", *pair, "-o", tmp_path / "c.brief.json")

@@ -117,9 +117,11 @@ def brief(comparison: Comparison) -> ComparisonBrief:
     run = _run_with(comparison, shown)
     commands = tuple(_commands(comparison, changed, shown))
     differences = [f"{what}: {one} → {other} ({result})" for what, one, other, result in differences_of(comparison)]
+    title = title_words(comparison)
     return ComparisonBrief(
-        excerpt(title_words(comparison), _NAME),
-        tuple(excerpt(fact, _PLACE) for fact in facts(comparison)),
+        excerpt(title, _NAME),
+        # the names of the sides may be the title
+        tuple(excerpt(fact.removeprefix(f"{title}, "), _PLACE) for fact in facts(comparison)),
         comparison.verdict,
         prose(sentence_of(comparison), _SENTENCE),
         is_believed(comparison),
@@ -228,7 +230,9 @@ def _commands(comparison: Comparison, changed: Sequence[BriefChange], cause: Bri
     before, after = (_commit_of(side) for side in (comparison.baseline, comparison.candidate))
     if not is_believed(comparison):
         needed = number(deciding_metric(comparison).get("needed_runs"))
-        count = ceil(needed) if needed > 0 and not has_few_runs(comparison) else _USUAL_PAIRS
+        # more than there are: the same number did not settle it
+        more = max(len(comparison.baseline), len(comparison.candidate)) + 1
+        count = max(ceil(needed), more) if needed > 0 and not has_few_runs(comparison) else _USUAL_PAIRS
         is_same = before == after != ""
         of_commits = f"nightsight ab --base {before or 'BASE'} --head {after or '.'} --pairs {count} PROGRAM"
         yield f"nightsight profile --repeat {count} PROGRAM" if is_same else of_commits
