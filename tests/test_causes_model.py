@@ -399,7 +399,7 @@ PLANTED = [
         "pageable_copy",
         "step / load",
         [(within("load", pageable("H", BATCH)), Kernel(300))],
-        [(Copy("H", BATCH, ALONE), Kernel(300))],
+        [(Copy("H", BATCH), Kernel(300))],
     ),
     ("exposed_copy", "step / load", [(LOADED, Kernel(300))], [(Copy("H", BATCH, ALONE), Kernel(300))]),
     # ahead of time, copies still take their time: the link limits what is gained
@@ -589,7 +589,7 @@ faults = st.sampled_from(
         ("allocation", Call("cudaMalloc", 150), ()),
         ("allocation", Call("cudaFree", 50, waits=True), ()),
         ("loading", Call("cuLibraryLoadData", 300), ()),
-        ("pageable_copy", pageable("H", BATCH), (Copy("H", BATCH, ALONE),)),
+        ("pageable_copy", pageable("H", BATCH), (Copy("H", BATCH),)),
         ("exposed_copy", Copy("H", BATCH), (Copy("H", BATCH, ALONE),)),
         ("copies_to_host", Copy("D", BATCH), (Copy("D", BATCH, ALONE),)),
     )

@@ -26,7 +26,7 @@ def rules(body: Body, function: str = "scaled (a.py:3)") -> dict[str, float]:
     ends, starts = calls["end_ns"].to_numpy()[:-1], calls["start_ns"].to_numpy()[1:]
     times = [np.arange(low, high, 1_000_000) for low, high in zip(ends, starts, strict=True) if high - low > 100_000]
     samples = pd.DataFrame({"start_ns": np.concatenate([*times, np.empty(0, dtype=np.int64)])})
-    columns = calls.iloc[0][["process", "thread", "pid", "tid"]].to_dict()
+    columns = {name: int(calls[name].iloc[0]) for name in ("process", "thread", "pid", "tid")}
     samples = conform("python_samples", samples.assign(function=function, stack=function, **columns))
     table = what_if(Timeline(replace(profile, tables={**profile.tables, "python_samples": samples}))).frame
     left = (1 - table["gain_pct"] / 100) * profile.table("api_calls")["end_ns"].max() / STEPS / 1000

@@ -13,10 +13,11 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "tests" / "data" / "real"
 STORED = sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.sqlite.xz"))
 # in halves B and C, whose captures only count: padding is equal in each step; convergence tests and metrics read on the
-# CPU are other host code; host code between the waits gains more than they do
-NOT_NAMED = {"bert_padding", "cupy_converges", "jax_metrics", "trainer_norms"}
-# of other halves than C. A solver with fixed steps still launches. Without masks, other code of PyTorch is faster, too
-FAR = {"neural_ode", "particles_masks"}
+# CPU are other host code; host code between the waits gains more than they do. Only ncu sees what `lattice_flow` does
+NOT_NAMED = {"bert_padding", "cupy_converges", "jax_metrics", "trainer_norms", "lattice_flow"}
+# of halves that are developed on, or whose captures count. A solver with fixed steps still launches. Without masks, or
+# without large arrays on the host, other code is faster, too
+FAR = {"neural_ode", "particles_masks", "dqn_frames", "cupy_seismic"}
 
 
 @cache
@@ -25,7 +26,7 @@ def verdicts() -> dict[str, RealVerdict]:
 
 
 def test_captures_of_all_halves_and_of_healthy_programs_are_stored() -> None:
-    assert {ALL[name].half for name in STORED} == {"A", "B", "C"}
+    assert {ALL[name].half for name in STORED} == {"A", "B", "C", "D", "E"}
     assert sum(not ALL[name].rules for name in STORED) >= 2
 
 
@@ -57,7 +58,8 @@ def test_the_document_has_what_was_proven() -> None:
 
 
 def test_the_promised_step_is_the_one_that_was_got() -> None:
-    # the promises of half C are only reported
-    factors = {name: verdict.factor for name, verdict in verdicts().items() if verdict.factor and ALL[name].half != "C"}
+    # the promises of halves C and E are only reported
+    counted = {name: verdict for name, verdict in verdicts().items() if ALL[name].half not in "CE"}
+    factors = {name: verdict.factor for name, verdict in counted.items() if verdict.factor}
     far = {name for name, factor in factors.items() if not 1 / 1.5 <= factor <= 1.5}
     assert far <= FAR | NOT_NAMED, factors

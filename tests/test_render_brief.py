@@ -12,7 +12,8 @@ from nightsight.events.frameworks import CUDA, JAX, PYTORCH
 from nightsight.model.report import Finding, Report
 from nightsight.read import read
 from nightsight.render import FORMATS, Source
-from nightsight.render.brief import MOST_BYTES, brief, check_of, identified, render_brief, render_brief_json
+from nightsight.render.brief import brief, check_of, identified, render_brief, render_brief_json
+from nightsight.render.fit import MOST_BYTES
 from nightsight.render.fixes import fixes_of
 from nightsight.render.summary import numbers
 from nightsight.render.verdict import verdict

@@ -1,5 +1,6 @@
 """`nightsight show`: its answers about causes, tables, kernels and ranges, and what it says to wrong names."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,9 @@ from typing import Any
 import pytest
 
 from nightsight.errors import UsageError
-from nightsight.model.report import Report
+from nightsight.model.report import Report, names_of
 from nightsight.render.brief import brief, identified, render_brief
-from nightsight.render.show import Choice, shown
+from nightsight.render.show import Choice, shown, shown_json
 from tests.recorded import DATA, Recorded
 from tests.reports import hostile_report, small_report
 from tests.test_cli import USAGE, CaptureFile, error_lines
@@ -23,6 +24,14 @@ def trained(recorded: Recorded) -> Report:
 
 def lines_of(report: Report, name: str = "", **choice: Any) -> list[str]:
     return list(shown(report, name, Choice(**choice)))
+
+
+def document_of(report: Report, name: str = "", **choice: Any) -> dict[str, Any]:
+    written = shown_json(report, name, Choice(**choice))
+    assert written.count("\n") == 1
+    document: dict[str, Any] = json.loads(written)
+    assert document["format"] == 1
+    return document
 
 
 def refusal(report: Report, name: str, **choice: Any) -> tuple[str, str]:
@@ -120,6 +129,41 @@ def test_a_table_with_the_name_of_a_cause_is_shown_too(trained: Report) -> None:
     assert lines_of(report, "table:launch_bound")[0] == "launch_bound: Launch bound"
 
 
+def test_json_has_the_same_with_raw_values_and_full_names(trained: Report) -> None:
+    whole = document_of(trained)
+    assert whole["kind"] == "report"
+    assert whole["brief"]["causes"][0]["id"] == whole["causes"][0] == "tensor_cores"
+    assert [each["name"] for each in [*whole["tables"], *whole["missing"]]].count("cuda_gpu_kern_sum") == 1
+    result = trained.result("cuda_gpu_kern_sum")
+    rows = result.rows[result.rows["total_ns"] > 1e6]
+    table = document_of(trained, "cuda_gpu_kern_sum", top=2, columns=("name", "total_ns"), where=("total_ns>1e6",))
+    assert table["table"] == {
+        "columns": ["name", "total_ns"],
+        "rows": rows[["name", "total_ns"]].head(2).values.tolist(),
+    }
+    assert (table["more_rows"], table["meanings"]["total_ns"]) == (len(rows) - 2, "sum")
+    finding = identified(trained)["tensor_cores"]
+    cause = document_of(trained, "tensor_cores")
+    assert (cause["kind"], cause["why"], cause["evidence"]) == ("cause", finding.detail, [*finding.evidence])
+    assert cause["kernels"] == [*finding.kernels]
+    kernel = document_of(trained, finding.kernels[0])
+    assert (kernel["kind"], kernel["names"]) == ("kernel", [finding.kernels[0]])
+    assert [f"{each['name']}: {each['title']}" for each in kernel["tables"]] == [
+        line for line in lines_of(trained, finding.kernels[0]) if line.split(":")[0] in names_of(trained.results)
+    ]
+    forward = document_of(trained, "iteration # / forward")
+    assert (forward["kind"], forward["causes"]) == ("range", ["tensor_cores"])
+    missing = trained.result(whole["missing"][0]["name"])
+    assert document_of(trained, missing.name)["unavailable"] == missing.unavailable
+
+
+@pytest.mark.parametrize("report", [hostile_report(), small_report(results=(), findings=())])
+def test_everything_of_any_report_is_json(report: Report) -> None:
+    infinite = replace(report, findings=(*report.findings, advice("wait", gain_pct=float("inf"))))
+    for name in ["", *identified(infinite), *(result.name for result in report.results)]:
+        document_of(infinite, name)
+
+
 def test_similar_names_are_suggested(trained: Report) -> None:
     assert "Did you mean tensor_cores" in refusal(trained, "tensor_core")[1]
     assert "Did you mean nvtx_ranges" in refusal(trained, "nvtx_rangs")[1]
@@ -150,6 +194,7 @@ def test_a_kept_report_is_read_and_a_capture_analyzed(run: Any, capture_file: Ca
     shown_lines = run("show", kept.parent, "tensor_cores").stdout
     assert shown_lines.startswith("tensor_cores: −20 %, ")
     assert run("show", capture_file("train"), "tensor_cores").stdout == shown_lines
+    assert json.loads(run("show", kept, "tensor_cores", "--format", "json").stdout)["id"] == "tensor_cores"
     error, hint = error_lines(run("show", kept, "tensor_core", expect=USAGE))
     assert error.startswith("tensor_core is not a cause")
     assert "Did you mean tensor_cores?" in hint

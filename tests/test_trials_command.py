@@ -27,7 +27,10 @@ def test_ab_writes_the_comparison_and_a_gate_has_its_status(run: Any, fake: Path
     assert json.loads(Path("out/comparison.json").read_text())["verdict"] == "regressed"
     assert str(tmp_path) not in Path("out/comparison.html").read_text()
     # the noise is told in later comparisons; without --gate, the status says that it went well
-    run("ab", "--base", "HEAD~1", "--aa", *options, "--pairs", "1")
+    brief = run("ab", "--base", "HEAD~1", "--aa", "--format", "brief", *options, "--pairs", "1")
+    assert brief.stdout.splitlines()[1].startswith("verdict: ")
+    assert "comparison: " not in brief.stdout
+    assert brief.stderr.splitlines()[-1].endswith("/comparison.html")
     folders = [path.parent for path in Path("reports/train").glob("2*/run.json")]
     sides = {side: [f for f in folders if json.loads((f / "run.json").read_text())["side"] == side] for side in SIDES}
     words = [word for side in SIDES for folder in sides[side][:3] for word in (f"--{side}", folder)]

@@ -28,6 +28,8 @@ from nightsight.commands.prove import prove
 from nightsight.commands.shared import (
     TOOL,
     input_option,
+    local_names,
+    local_option,
     nsys_option,
     prepare_libraries,
     quiet_option,
@@ -40,7 +42,7 @@ from nightsight.commands.shared import (
 )
 from nightsight.commands.show import show
 from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, ab, bisect
-from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
+from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError, UsageError
 from nightsight.options import (
     RECORDED,
     Number,
@@ -406,6 +408,7 @@ def main(*, debug: bool) -> None:
     help="Print the verdict and the top causes on standard output, as `report --format brief` does. The path of the "
     "report then goes to standard error.",
 )
+@local_option
 @quiet_option
 @verbose_option
 @click.pass_context
@@ -484,6 +487,7 @@ def _show_function(options: ProfileOptions, progress: Reporter) -> "Callable[[Wr
     from nightsight.workflows.opening import Reading
 
     tables = options.tables
+    local = local_names(options.style, is_local=options.is_local)
 
     def show(written: "WrittenReport", turn: "Turn") -> None:
         with progress.paused():
@@ -492,9 +496,9 @@ def _show_function(options: ProfileOptions, progress: Reporter) -> "Callable[[Wr
             is_followed = 0 <= turn.order < options.repeat - 1
             if options.style:
                 if not is_followed:
-                    put(RENDERED[options.style].render(Source(written.report))[""].decode())
+                    put(RENDERED[options.style].render(Source(written.report, local=local))[""].decode())
             elif not options.quiet and options.keep != "nothing":
-                show_report(written.report, is_brief=is_followed)
+                show_report(written.report, is_brief=is_followed, local=local)
 
     return show
 
@@ -564,6 +568,7 @@ def _say_skipped(report: str, reason: str) -> None:
     metavar="PROOF.json",
     help="Proof of this program by `nightsight prove`: adds the measured gains of fixes to the causes.",
 )
+@local_option
 @window_option
 @attach_option
 @input_option
@@ -589,6 +594,7 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
       nightsight report serving.sqlite --graphs startup.sqlite
       nightsight report train.sqlite -o site/train.html --assets site/assets
       nightsight report reports/train/latest --prove reports/train/proof/proof.json
+      nightsight report train.sqlite --format brief --local-paths
     """
     prepare_libraries()
     from nightsight.system.fork import fork_allowed
@@ -598,7 +604,8 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     options = ReportOptions(**values)
     output_name = options.output or ""
     path, is_folder = Path(output_name) if output_name else None, output_name.endswith("/")
-    output = Output(path, options.style or "", options.max_bytes, options.assets, is_folder)
+    local = local_names(options.style, is_local=options.is_local)
+    output = Output(path, options.style or "", options.max_bytes, options.assets, is_folder, local)
     with show_progress(is_quiet=options.quiet) as progress, fork_allowed():
         reading = Reading(
             options.nsys,
@@ -613,7 +620,7 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
             with progress.paused():
                 if not options.quiet:
                     with naming_file(rendered.file or rendered.path, "writing the first screen"):
-                        show_report(rendered.report, is_brief=rendered.is_one_of_several)
+                        show_report(rendered.report, is_brief=rendered.is_one_of_several, local=local)
                 say(f"report: {rendered.path}")
 
 
@@ -739,6 +746,29 @@ def init_workload(*, name: str, workloads: Path | None) -> None:
     chosen = f"--workloads {shlex.quote(str(workloads))} " if workloads else ""
     say(f"script: {path}")
     say(f"run it: nightsight profile {f'{chosen}{name}' if is_known else shlex.quote(str(path))}")
+
+
+@main.command(short_help="Print the JSON Schema of a format.")
+@click.argument("name", default="", metavar="[NAME]")
+def schema(*, name: str) -> None:
+    """Print the JSON Schema of a JSON format; without a name, list the formats.
+
+    \b
+    Examples:
+      nightsight schema
+      nightsight schema report > report.schema.json
+    """
+    from nightsight.texts import did_you_mean
+    from nightsight.workflows.schemas import FORMATS as SCHEMAS
+    from nightsight.workflows.schemas import schema_text
+
+    if name and name not in SCHEMAS:
+        raise UsageError(f"{name} is not a JSON format", f"{did_you_mean(name, SCHEMAS)}All: {', '.join(SCHEMAS)}")
+    if name:
+        put(schema_text(name))
+        return
+    for each, form in SCHEMAS.items():
+        say(f"{each:18}{form.version or '-':<3}{form.title}")
 
 
 @main.command(short_help="Check this machine.")

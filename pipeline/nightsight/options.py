@@ -141,6 +141,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
     ranks: frozenset[int] | None
     repeat: int
     stats: tuple[str, ...]
+    is_local: bool
     quiet: bool
     verbose: bool
 
@@ -305,6 +306,7 @@ class ReportOptions:
     assets: Path | None
     max_bytes: int
     is_per_file: bool
+    is_local: bool
     max_input: int
     nsys: Path | None
     quiet: bool

@@ -9,7 +9,7 @@ from nightsight.commands.console import put, say, show_progress, width_of
 from nightsight.commands.shared import input_option, nsys_option, prepare_libraries, window_option, workload_option
 from nightsight.options import CompareOptions, standard_output
 
-STYLES: Final = ("html", "markdown", "json", "junit", "openmetrics")
+STYLES: Final = ("html", "markdown", "json", "brief", "brief.json", "junit", "openmetrics")
 _SIDES: Final = ("--baseline", "--candidate")
 _RUNS: Final[dict[str, Any]] = {
     "multiple": True,
@@ -53,7 +53,8 @@ class _ManyPaths(click.Command):
     "--format",
     "style",
     type=click.Choice(STYLES),
-    help="Output format (default: from the file name extension; without a file, a summary for the terminal).",
+    help="Output format (default: from the file name extension; without a file, a summary for the terminal). brief: at "
+    "most 3,000 bytes, for coding agents and people in a hurry.",
 )
 @click.option(
     "--gate", is_flag=True, help="Exit with 1 for a regression, 3 if nothing was measured, 4 if inconclusive."
@@ -76,6 +77,7 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
     Examples:
       nightsight compare before.sqlite after.sqlite
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* -o comparison.html
+      nightsight compare before.sqlite after.sqlite --format brief
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* --gate --strict
     """
     prepare_libraries()

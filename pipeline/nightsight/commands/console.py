@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -52,12 +52,15 @@ def put(text: str) -> None:
     click.echo(encodable(printed, sys.stdout.encoding or "utf-8"), nl=False)
 
 
-def show_report(report: "Report", *, is_brief: bool) -> None:
-    """Print the first screen of a report on standard error, or one line that sums it up."""
+def show_report(report: "Report", *, is_brief: bool, local: Callable[[str], str] = str) -> None:
+    """Print the first screen of a report on standard error, or one line that sums it up.
+
+    local: names source files by their path on this machine.
+    """
     from nightsight.render.terminal import brief_line, first_screen, screen_lines
 
     screen, width = first_screen(report), width_of(err=True)
-    _say_lines([brief_line(screen, width=width)] if is_brief else screen_lines(screen, width=width))
+    _say_lines([brief_line(screen, width=width)] if is_brief else screen_lines(screen, width=width, local=local))
 
 
 def _say_lines(lines: Iterable["ScreenLine"]) -> None:

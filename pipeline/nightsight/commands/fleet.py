@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from nightsight.commands.console import say, show_progress
-from nightsight.commands.shared import input_option, nsys_option, quiet_option, window_option
+from nightsight.commands.console import put, say, show_progress
+from nightsight.commands.shared import brief_option, input_option, nsys_option, quiet_option, window_option
 
 _MOST_LISTED = 5
 
@@ -47,6 +47,7 @@ _MOST_LISTED = 5
     metavar="DIR|URL",
     help="Where to keep the summaries of captures, so that each is read only once (default: next to the page).",
 )
+@brief_option
 @click.option("--workload", default="", metavar="NAME", help="Workload of captures that do not name one.")
 @window_option
 @input_option
@@ -56,6 +57,7 @@ def fleet(  # noqa: PLR0913 (Click's)
     *,
     patterns: tuple[str, ...],
     output: Path,
+    style: str | None,
     scheduler: str,
     workers: int | None,
     memory: str,
@@ -76,13 +78,14 @@ def fleet(  # noqa: PLR0913 (Click's)
     Examples:
       nightsight fleet 'nights/**/*.sqlite' -o fleet.html
       nightsight fleet reports/ --workers 8 --memory 3GB
+      nightsight fleet 'nights/*.sqlite' --format brief
       nightsight fleet 's3://bucket/nights/*/rank*.sqlite' --scheduler tcp://head:8786
     """
     import gc
 
     from nightsight.runs.layout import write_file
     from nightsight.system.executor import LOCAL, Cluster
-    from nightsight.workflows.fleet import FleetRequest, report_fleet, verdict_of
+    from nightsight.workflows.fleet import BRIEFS, FleetRequest, report_fleet, verdict_of
     from nightsight.workflows.opening import Reading
 
     if scheduler != LOCAL and (workers or memory):
@@ -97,7 +100,9 @@ def fleet(  # noqa: PLR0913 (Click's)
         say(f"Not read: {failure.name}: {failure.reason}", err=True)
     if len(overview.failures) > _MOST_LISTED:
         say(f"Not read: {len(overview.failures) - _MOST_LISTED} more, listed on the page", err=True)
-    if not quiet:
+    if style:
+        put(BRIEFS[style](overview).decode())
+    elif not quiet:
         verdict = verdict_of(overview)
         say(" ".join(filter(None, (verdict.state, verdict.cause, verdict.first))), err=True)
-    say(f"report: {output}")
+    say(f"report: {output}", err=bool(style))

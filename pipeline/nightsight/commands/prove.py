@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from nightsight.commands.console import say, show_progress, width_of
+from nightsight.commands.console import put, say, show_progress, width_of
 from nightsight.commands.shared import target_argument
 from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, program_options
 from nightsight.errors import ToolError, UsageError
@@ -16,8 +16,10 @@ from nightsight.options import Number
 
 if TYPE_CHECKING:
     from nightsight.collect.workloads import Program, Request
+    from nightsight.model.prove import ProofReport
     from nightsight.model.report import Report
     from nightsight.progress import Reporter
+    from nightsight.workflows.patch import Patch
 
 _MINUTE_S: Final = 60.0
 _PATCH: Final = "proof.patch"
@@ -74,7 +76,13 @@ _PATCH: Final = "proof.patch"
 @click.option("--patch", is_flag=True, help="Write a diff that applies the proven fixes.")
 @program_options
 @click.option(
-    "--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output."
+    "--format",
+    "style",
+    type=click.Choice(["text", "json", "brief", "brief.json"]),
+    default="text",
+    show_default=True,
+    help="What to print. brief: at most 3,000 bytes, for coding agents and people in a hurry; the path of proof.json "
+    "then goes to standard error.",
 )
 @click.pass_context
 def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
@@ -92,10 +100,10 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
       nightsight prove --switch compile --switch tf32 train.py
       nightsight prove --all --budget 30 --check "python evaluate.py" train.py
       nightsight prove --steps 40 --patch train.py
+      nightsight prove --format brief train.py
     """
     from nightsight.collect.prove import switch_of_file
     from nightsight.render.lines import align
-    from nightsight.render.prove import proof_lines
     from nightsight.results.rules import RULE
     from nightsight.results.switches import JIT, SWITCH, SWITCHES, jitted
     from nightsight.runs.layout import PROOF, write_file
@@ -150,17 +158,33 @@ def prove(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # 
     if values["style"] == "json":
         say(*result.to_json().rstrip("\n").split("\n"))
         return
-    say(*proof_lines(result, width=width_of()))
-    say(f"proof: {values['reports'] / program.name / PROOF}")
-    if patch:
-        for name, reason in patch.left_out.items():
-            say(f"Not in the patch: {name}, because {reason}.")
-        file = values["reports"] / program.name / PROOF.parent / _PATCH
-        say(
-            f"patch: {file}. To apply it: git apply {quote(str(file))}"
-            if patch.diff
-            else "Nothing was proven that can be patched."
-        )
+    _print(result, patch, values)
+
+
+def _print(result: "ProofReport", patch: "Patch | None", values: dict[str, Any]) -> None:
+    """Print proofs as text or as a brief; paths go to standard error if standard output is a brief."""
+    from nightsight.render.prove import proof_brief, proof_brief_json, proof_lines
+    from nightsight.runs.layout import PROOF
+
+    briefs = {"brief": proof_brief, "brief.json": proof_brief_json}
+    is_brief = values["style"] in briefs
+    if is_brief:
+        put(briefs[values["style"]](result).decode())
+    else:
+        say(*proof_lines(result, width=width_of()))
+    tell = partial(say, err=is_brief)
+    file = values["reports"] / result.program / PROOF
+    tell(f"proof: {file}")
+    if patch is None:
+        return
+    for name, reason in patch.left_out.items():
+        tell(f"Not in the patch: {name}, because {reason}.")
+    diff = file.with_name(_PATCH)
+    tell(
+        f"patch: {diff}. To apply it: git apply {quote(str(diff))}"
+        if patch.diff
+        else "Nothing was proven that can be patched."
+    )
 
 
 def _program(ctx: click.Context, target: str | None, values: dict[str, Any], progress: "Reporter") -> "Program":
@@ -196,6 +220,7 @@ def _report(program: "Program", values: dict[str, Any], progress: "Reporter") ->
     """
     from nightsight.model.report import Report
     from nightsight.workflows.profile import Plan, profile_program
+    from nightsight.workflows.prove import refuse_other
 
     path: Path | None = values["report"]
     latest = values["reports"] / program.name / "latest" / "report.json"
@@ -211,9 +236,5 @@ def _report(program: "Program", values: dict[str, Any], progress: "Reporter") ->
         report = Report.from_json(file.read_bytes())
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
-    if report.title != program.name:
-        raise UsageError(
-            f"the report is of {report.title}, and the program is {program.name}",
-            "Name the report of this program with --report, or leave it out to profile the program first.",
-        )
+    refuse_other(report, program)
     return report

@@ -38,6 +38,20 @@ workload_option = click.option(
 quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Print only output for scripts and errors: no progress, no summary."
 )
+brief_option = click.option(
+    "--format",
+    "style",
+    type=click.Choice(["brief", "brief.json"]),
+    help="Print a brief of at most 3,000 bytes on standard output, for coding agents and people in a hurry, instead of "
+    "the summary. The path of the page then goes to standard error.",
+)
+local_option = click.option(
+    "--local-paths",
+    "is_local",
+    is_flag=True,
+    help="In printed texts, name source files by their path below the current folder or in its repository: "
+    "src/train.py:12 instead of train.py:12. Written files and JSON never have them.",
+)
 nsys_option = click.option("--nsys", type=TOOL, metavar="PATH", help="Path of nsys (default: detected).")
 trace_option = click.option("--trace", default="cuda,nvtx", show_default=True, help="APIs that nsys traces.")
 reports_option = click.option(
@@ -50,6 +64,19 @@ reports_option = click.option(
 )
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show the program's output.")
 target_argument = click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
+
+
+def local_names(style: str | None, *, is_local: bool) -> Callable[[str], str]:
+    """Return what names source files in printed texts; UsageError for a format that is for other programs."""
+    if not is_local:
+        return str
+    if style and style.endswith("json"):
+        raise click.UsageError(
+            "--local-paths is for texts: JSON has no paths of this machine, so that it can be shared."
+        )
+    from nightsight.workflows.local import LocalFiles
+
+    return LocalFiles(Path.cwd()).named
 
 
 def with_options(command: Callable[..., Any], *decorators: Callable[..., Any]) -> Callable[..., Any]:

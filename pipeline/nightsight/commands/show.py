@@ -4,8 +4,15 @@ from pathlib import Path
 
 import click
 
-from nightsight.commands.console import say, show_progress
-from nightsight.commands.shared import input_option, nsys_option, prepare_libraries, window_option
+from nightsight.commands.console import put, say, show_progress
+from nightsight.commands.shared import (
+    input_option,
+    local_names,
+    local_option,
+    nsys_option,
+    prepare_libraries,
+    window_option,
+)
 from nightsight.options import no_empty_name
 
 
@@ -30,6 +37,15 @@ from nightsight.options import no_empty_name
     help="Only rows that fulfill this: total_ns>1e6, device=0, name~gemm (contains). Repeat the option for several.",
 )
 @click.option("--slowest", type=click.IntRange(min=1), default=None, metavar="N", help="With steps: the N slowest.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: the same with raw values and full names, on one line.",
+)
+@local_option
 @window_option
 @input_option
 @nsys_option
@@ -41,6 +57,8 @@ def show(  # noqa: PLR0913 (all by name)
     columns: tuple[str, ...],
     where: tuple[str, ...],
     slowest: int | None,
+    style: str,
+    is_local: bool,
     window: str,
     max_input: int,
     nsys: Path | None,
@@ -58,20 +76,25 @@ def show(  # noqa: PLR0913 (all by name)
       nightsight show train.report.json "gemm f16" --where "total_ns>1e6"
       nightsight show train.report.json forward
       nightsight show reports/train/latest steps --slowest 3
+      nightsight show train.report.json launch_bound --format json
+      nightsight show train.report.json host_code --local-paths
     """
     prepare_libraries()
     from nightsight.events.window import AUTO
     from nightsight.render import FORMATS
-    from nightsight.render.show import Choice, shown
+    from nightsight.render.show import Choice, shown, shown_json
     from nightsight.system.crash import naming_file
     from nightsight.workflows.opening import Reading, open_file
 
     kept = file / "report.json"
+    local = local_names(style, is_local=is_local)
     path = kept if file.is_dir() and kept.is_file() and window == AUTO else file
     with show_progress(is_quiet=True) as progress:
         report = open_file(path, FORMATS["csv"], Reading(nsys, max_input, progress, window)).report
         names = tuple(each for given in columns for each in given.split(","))
         choice = Choice(top, names, where, slowest or 0)
         with naming_file(path, "showing"):
-            lines = list(shown(report, name, choice))
-    say(*lines)
+            lines = [] if style == "json" else list(shown(report, name, choice))
+            document = shown_json(report, name, choice) if style == "json" else ""
+    say(*map(local, lines))
+    put(document)

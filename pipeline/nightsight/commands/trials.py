@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from nightsight.commands.console import say, show_progress, width_of
+from nightsight.commands.console import put, say, show_progress, width_of
 from nightsight.commands.shared import (
+    brief_option,
     nsys_option,
     reports_option,
     target_argument,
@@ -134,6 +135,7 @@ _COLLECTOR: Final = "As in `profile`, without replays by ncu."
 )
 @click.option("--gate", is_flag=True, help="Exit with 1 for a regression, 4 if inconclusive.")
 @click.option("--strict", is_flag=True, help="With --gate: also exit with 1 if inconclusive.")
+@brief_option
 @_trial_options
 @click.pass_context
 def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
@@ -149,12 +151,14 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
       nightsight ab --base main --head . mlp
       nightsight ab --base v1.2 --head v1.3 --build "make -j8" --gate -- ./build/bench
       nightsight ab --base main --aa mlp --pairs 10
+      nightsight ab --base HEAD --head . --format brief train.py
     """
     from nightsight.compare import settings_of
     from nightsight.render.compare import comparison_lines
+    from nightsight.workflows.compare import STYLES
     from nightsight.workflows.trials import compare_commits
 
-    base, head, pairs, output = (values.pop(name) for name in ("base", "head", "pairs", "output"))
+    base, head, pairs, output, style = (values.pop(name) for name in ("base", "head", "pairs", "output", "style"))
     is_itself, is_gate, is_strict = (values.pop(name) for name in ("aa", "gate", "strict"))
     if bool(head) == is_itself:
         raise click.UsageError("Name the commit to judge with --head, or compare the base with itself: --aa.")
@@ -164,8 +168,11 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
         trial = _trial(ctx, target, TrialOptions(**values), progress)
         result = compare_commits(trial, base, head, pairs, settings=settings_of(Path.cwd()))
         page = _write(result, output, trial.reports, progress)
-    say(*comparison_lines(result.comparison, width=width_of()))
-    say(f"comparison: {page}")
+    if style:
+        put(STYLES[style](result.comparison, ((), ())))
+    else:
+        say(*comparison_lines(result.comparison, width=width_of()))
+    say(f"comparison: {page}", err=bool(style))
     status = result.comparison.decision.status
     if is_gate:
         ctx.exit(1 if is_strict and status == 4 else status)

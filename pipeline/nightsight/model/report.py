@@ -16,6 +16,7 @@ from nightsight.intervals import Spans
 from nightsight.results.entry import Entry
 from nightsight.system.parallel import thread_map
 from nightsight.tables import empty
+from nightsight.texts import middle_cut
 from nightsight.units import split
 
 REPORT_FORMAT: Final = 1
@@ -28,6 +29,7 @@ Json = Any
 """A value of a JSON document whose type has not been checked yet."""
 MAKE_AGAIN: Final = "Make it again from the capture: nightsight report FILE --format json"
 """The hint for a report.json that cannot be read."""
+_REPR: Final = 1_800
 _LARGEST: Final = 2**63 - 1
 _SLOWED: Final = re.compile(r"slowdown|thermal|brake", re.IGNORECASE)
 _IN_WORDS: Final = {
@@ -66,7 +68,7 @@ class Environment:
     commit: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Finding:
     """A fact that the reader of a report should know, and what to do about it.
 
@@ -93,6 +95,11 @@ class Finding:
     proof: str = ""
     code: str = ""
     path: str = ""
+
+    def __repr__(self) -> str:
+        """Return the fields that are not empty, cut to a length that fits on a screen."""
+        told = (f"{name}={value!r}" for name, value in vars(self).items() if value not in ("", (), None))
+        return middle_cut(f"Finding({', '.join(told)})", _REPR)
 
     def filled(self, **values: object) -> "Finding":
         """Return this finding with values instead of `{names}` in its title, detail and remedy."""
@@ -533,15 +540,16 @@ def _without_infinite(value: Json) -> Json:
 
 
 def _result_to_dict(result: Result) -> dict[str, Any]:
-    return {**vars(result), "notes": list(result.notes), "table": _table_to_dict(result.table)}
+    return {**vars(result), "notes": list(result.notes), "table": table_json(result.table)}
 
 
 def _view_to_dict(view: View) -> dict[str, Any]:
     findings = [_without_infinite(asdict(finding)) for finding in view.findings]
-    return {**vars(view), "split": _table_to_dict(view.split), "findings": findings}
+    return {**vars(view), "split": table_json(view.split), "findings": findings}
 
 
-def _table_to_dict(table: pd.DataFrame | None) -> dict[str, Any] | None:
+def table_json(table: pd.DataFrame | None) -> dict[str, Any] | None:
+    """Return a table as report.json has it: missing values, NaN and infinity become None."""
     if table is None:
         return None
     columns = [_cells(column) for _, column in table.items()] if len(table) else []

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class Source:
     """The input of a renderer: a report, its profile (None for a report.json), and the page size limit in bytes.
 
+    local: names source files in printed texts by their path on this machine; files that are written never have it.
     activities: returns the activity of each device at every instant; empty if it is unknown. prepared: returns what
     `Format.prepare` does; None if that was not called.
     """
@@ -30,6 +31,7 @@ class Source:
     most_bytes: int = MOST_BYTES
     activities: Callable[[], Mapping[int, Activity]] = dict
     prepared: Callable[[], Any] | None = None
+    local: Callable[[str], str] = str
 
     @property
     def events(self) -> Profile:
@@ -120,7 +122,7 @@ def _markdown() -> Renderer:
 def _brief() -> Renderer:
     from nightsight.render.brief import render_brief
 
-    return lambda source: {"": render_brief(source.report)}
+    return lambda source: {"": render_brief(source.report, source.local)}
 
 
 def _brief_json() -> Renderer:

@@ -4,12 +4,10 @@ At most MOST_BYTES: code, names of kernels and the last causes are left out unti
 has what is left out. All texts are printable.
 """
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from math import isfinite
 from typing import Any, Final
 
 import pandas as pd
@@ -18,6 +16,7 @@ from nightsight.events.frameworks import reported_framework
 from nightsight.events.kernel_labels import KernelLabels, label_of
 from nightsight.events.peaks import LIMITED_PCT, MEMORIES
 from nightsight.model.report import Finding, Json, Report
+from nightsight.render.fit import FORMAT, MOST_BYTES, fitted, known, one_line
 from nightsight.render.fixes import fixes_of
 from nightsight.render.page.findings import doubts_of
 from nightsight.render.page.places import Places
@@ -52,14 +51,10 @@ from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.rules import RULE, RULES
 from nightsight.results.switches import JIT, switches_for
-from nightsight.texts import excerpt, log_line, printable, prose
+from nightsight.texts import excerpt, log_line, middle_cut, printable, prose
 from nightsight.units import in_text
 
-MOST_BYTES: Final = 3_000
-"""The size limit of a brief, about 700 tokens."""
-FORMAT: Final = 1
 _MOST_CAUSES: Final = 3
-_DIGITS: Final = 4
 _MOST_KERNELS: Final = 2
 _MOST_PARTS: Final = 3
 _MOST_DOUBTS: Final = 2
@@ -72,6 +67,7 @@ _TITLE: Final = 200
 _PLACE: Final = 120
 _FIX: Final = 240
 _SENTENCE: Final = 200
+_REPR: Final = 1_800
 _AFTER_EDIT: Final = "nightsight ab"
 _BOUND: Final = (
     ("GPU", (COMPUTE, GRAPHS)),
@@ -82,7 +78,7 @@ _BOUND: Final = (
 """What can bound a program, and the categories of its time that show it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BriefCause:
     """A cause, and its fix. id: the name of its rule, with a number after the first finding of that rule.
 
@@ -102,6 +98,11 @@ class BriefCause:
     code: str
     check: str
     proof: str
+
+    def __repr__(self) -> str:
+        """Return the cause as a brief has it."""
+        head = f"{self.id}: {', '.join(filter(None, (self.gain, self.step)))}".removesuffix(": ")
+        return middle_cut("\n".join([head, *(f"  {line}" for line in cause_lines(self))]), _REPR)
 
 
 @dataclass(frozen=True)
@@ -164,14 +165,18 @@ def brief(report: Report) -> Brief:
 
 def identified(report: Report) -> dict[str, Finding]:
     """Return the causes of a report by their ids, in order."""
+    advice = [finding for finding in report.findings if finding.severity == "advice"]
+    return dict(zip(ids_of(finding.rule for finding in advice), advice, strict=True))
+
+
+def ids_of(rules: Iterable[str]) -> list[str]:
+    """Return the ids of the causes of a report by their rules, in order: a number follows the first of each rule."""
     counts: Counter[str] = Counter()
-    named = {}
-    for finding in report.findings:
-        if finding.severity == "advice":
-            rule = printable(finding.rule)
-            counts[rule] += 1
-            named[rule if counts[rule] == 1 else f"{rule}-{counts[rule]}"] = finding
-    return named
+    ids = []
+    for rule in map(printable, rules):
+        counts[rule] += 1
+        ids.append(rule if counts[rule] == 1 else f"{rule}-{counts[rule]}")
+    return ids
 
 
 def kernel_labels(report: Report) -> dict[str, str]:
@@ -253,23 +258,18 @@ def _not_recorded(report: Report, run: Numbers) -> Iterator[NotRecorded]:
 # -- text and JSON ----------------------------------------------------------------------------------------------------
 
 
-def render_brief(report: Report) -> bytes:
-    """Return the brief as text."""
-    return _fitted(brief(report), lambda each: "".join(f"{line}\n" for line in brief_lines(each)))
+def render_brief(report: Report, local: Callable[[str], str] = str, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the brief as text. local: names source files by their path on this machine."""
+
+    def text(each: Brief) -> str:
+        return "".join(f"{local(line)}\n" for line in brief_lines(each))
+
+    return fitted(_shorter(brief(report)), text, most_bytes)
 
 
 def render_brief_json(report: Report) -> bytes:
     """Return the brief as JSON on one line."""
-    return _fitted(brief(report), lambda each: f"{json.dumps(_document(each), ensure_ascii=False, allow_nan=False)}\n")
-
-
-def _fitted(whole: Brief, render: Callable[[Brief], str]) -> bytes:
-    """Return a brief that is as complete as the size allows."""
-    for each in _shorter(whole):
-        written = render(each).encode("utf-8", "backslashreplace")
-        if len(written) <= MOST_BYTES:
-            break
-    return written
+    return fitted(_shorter(brief(report)), lambda each: one_line(_document(each)))
 
 
 def _shorter(each: Brief) -> Iterator[Brief]:
@@ -332,29 +332,22 @@ def cause_lines(cause: BriefCause) -> Iterator[str]:
         yield f"check{' after the edit' * cause.check.startswith(_AFTER_EDIT)}: {cause.check}"
 
 
+def brief_document(report: Report) -> dict[str, Json]:
+    """Return the brief as JSON has it, of which nothing is left out."""
+    return _document(brief(report))
+
+
 def _document(each: Brief) -> dict[str, Json]:
-    """Return the brief as JSON has it: without what is unknown, and with numbers of three digits."""
+    """Return the brief as JSON has it: without what is unknown, and with numbers of four digits."""
     document = asdict(each)
     document["not_recorded"] = [lacking._asdict() for lacking in each.not_recorded]
-    known: dict[str, Json] = _known({"format": FORMAT, **document})
-    return known
+    rounded: dict[str, Json] = known({"format": FORMAT, **document})
+    return rounded
 
 
 def verdict_document(report: Report) -> dict[str, Json]:
     """Return what report.json says of the verdict: the brief, of which nothing is left out."""
-    document = _document(brief(report))
+    document = brief_document(report)
     of_report = ("format", "title", "facts", "is_cut")
     rest = {name: value for name, value in document.items() if name not in ("verdict", *of_report)}
     return {"text": document["verdict"], **rest}
-
-
-def _known(value: Json) -> Json:
-    """Return a value without fields that are unknown, and with rounded numbers."""
-    if isinstance(value, dict):
-        items = {name: _known(item) for name, item in value.items()}
-        return {name: item for name, item in items.items() if item is not None and item != ""}
-    if isinstance(value, list | tuple):
-        return [_known(item) for item in value]
-    if not isinstance(value, float):
-        return value
-    return float(f"{value:.{_DIGITS}g}") if isfinite(value) else None

@@ -53,6 +53,8 @@ _NOUNS: Final = {
 }
 
 
+# `load` in train.py:12
+_LINE: Final = re.compile(r"(?:`\w+` in )?[^\s()`]+\.\w+:\d+")
 _TONES: Final[dict[str, Tone]] = {"error": "error", "warning": "warning"}
 
 
@@ -66,10 +68,14 @@ class ScreenLine:
 
 @dataclass(frozen=True)
 class ScreenCause:
-    """A cause and its fix in one line, and the change of the time: "−15 %", "" if unknown."""
+    """A cause and its fix in one line, and the change of the time: "−15 %", "" if unknown.
+
+    line: the line of the program that its title names, "" for none; the text may be too short for it.
+    """
 
     gain: str
     text: str
+    line: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,7 @@ def first_screen(report: Report) -> Screen:
             cause_of(finding)
             + (f" → {printable(finding.action)}" if finding.action else "")
             + (f" ({printable(finding.proof)})" if finding.proof else ""),
+            "" if (line := _LINE.search(printable(finding.title))) is None else line[0],
         )
         for finding in advice[:_MAX_CAUSES]
     )
@@ -168,22 +175,27 @@ def _top_rows(report: Report) -> TopRows | None:
 # -- lines ------------------------------------------------------------------------------------------------------------
 
 
-def screen_lines(screen: Screen, *, width: int) -> list[ScreenLine]:
-    """Return the lines of the screen, each of at most `width` cells, with an empty line before and after."""
+def screen_lines(screen: Screen, *, width: int, local: Callable[[str], str] = str) -> list[ScreenLine]:
+    """Return the lines of the screen, each of at most `width` cells, with an empty line before and after.
+
+    local: names source files by their path on this machine.
+    """
     prose = min(width, _PROSE)
     about = f": {', '.join(screen.facts)}" if screen.facts else ""
     head = cut(f"{cut(screen.title, _TITLE)}{about}", 2 * prose)
     lines = [ScreenLine(""), *(ScreenLine(line, "faint") for line in wrap(head, prose))]
     for tone, text in screen.doubts:
-        lines += [ScreenLine(line, tone) for line in wrap(text, prose)]
+        lines += [ScreenLine(line, tone) for line in wrap(local(text), prose)]
     lines += _more(screen.more_doubts, "warning")
-    lines += [ScreenLine(line, "strong") for line in wrap(screen.verdict.text, prose, indent="")]
+    lines += [ScreenLine(line, "strong") for line in wrap(local(screen.verdict.text), prose, indent="")]
     if screen.start_up:
-        lines += [ScreenLine(line) for line in wrap(f"Start-up: {printable(screen.start_up)}", prose, indent="")]
+        lines += [ScreenLine(line) for line in wrap(local(f"Start-up: {printable(screen.start_up)}"), prose, indent="")]
     lines += [ScreenLine(line) for text in screen.serving for line in wrap(text, prose)]
+    if len(screen.causes) == 1:
+        lines += [ScreenLine(line) for line in _local_line(screen.causes[0], prose, local)]
     # the verdict already covers a single cause
     if len(screen.causes) > 1:
-        lines += [ScreenLine(""), *_cause_lines(screen.causes, width), *_more(screen.more_causes, "cause")]
+        lines += [ScreenLine(""), *_cause_lines(screen.causes, width, local), *_more(screen.more_causes, "cause")]
     if screen.top:
         lines += [ScreenLine(""), *_table_lines(screen.top, width)]
     return [*lines, ScreenLine("")]
@@ -199,16 +211,23 @@ def brief_line(screen: Screen, *, width: int) -> ScreenLine:
     return ScreenLine(clip(f"{cut(screen.title, _TITLE)}{doubts}: {text}", width), tone)
 
 
-def _cause_lines(causes: tuple[ScreenCause, ...], width: int) -> Iterator[ScreenLine]:
+def _cause_lines(causes: tuple[ScreenCause, ...], width: int, local: Callable[[str], str]) -> Iterator[ScreenLine]:
     gains, start = [""] * (len(causes) + 1), 2
     if any(cause.gain for cause in causes):
         gains = align([("Time",), *((cause.gain,) for cause in causes)], right=(0,))
         start = max(map(len, gains)) + 4
     yield ScreenLine(f"{f'  {gains[0]}':{start}}Cause → fix", "faint")
     for cause, gain in zip(causes, gains[1:], strict=True):
-        first, *further = wrap(cause.text, min(width, _PROSE) - start, indent="")
+        first, *further = wrap(local(cause.text), min(width, _PROSE) - start, indent="")
         yield ScreenLine(f"{f'  {gain}':{start}}{first}")
+        further += _local_line(cause, min(width, _PROSE) - start, local)
         yield from (ScreenLine(f"{' ' * start}{line}") for line in further)
+
+
+def _local_line(cause: ScreenCause, width: int, local: Callable[[str], str]) -> Iterator[str]:
+    """Yield the line of the program of a cause, if its file is on this machine."""
+    if (line := local(cause.line)) != cause.line:
+        yield from wrap(f"in {line}" if not line.startswith("`") else line, width)
 
 
 def _more(count: int, noun: str) -> Iterator[ScreenLine]:

@@ -542,7 +542,7 @@ RULES: Final = (
     Rule(
         name="exposed_copy",
         change="copies on a separate stream, ahead of time",
-        looks_for="copies of 256 kB or more from pinned memory",
+        looks_for="copies of 256 kB or more from pinned memory, or what `pageable_copy` leaves of others",
         simulated="on a separate stream",
         done="copying ahead of time",
         action="copy ahead of time, on a separate stream",

@@ -17,7 +17,7 @@ from nightsight.errors import CaptureError
 from nightsight.model.report import Profile
 from nightsight.tables import TABLES, UNPROFILED, conform
 
-_FORMAT: Final = 1
+FORMAT: Final = 1
 _MOST_BYTES: Final = 1 << 24
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
@@ -28,14 +28,14 @@ def to_text(tables: Mapping[str, pd.DataFrame]) -> str:
     # only a job knows processes
     recorded = {name: table.drop(columns="process", errors="ignore") for name, table in recorded.items()}
     rows = {name: table.where(table.notna(), None).to_dict("records") for name, table in recorded.items()}
-    return json.dumps({"unprofiled": _FORMAT, **rows}, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps({"unprofiled": FORMAT, **rows}, indent=1, ensure_ascii=False) + "\n"
 
 
 def from_text(text: str | bytes) -> dict[str, pd.DataFrame]:
     """Return the tables in the content of such a file; CaptureError if it is damaged or from another version."""
     try:
         document: Any = json.loads(text)
-        if document["unprofiled"] != _FORMAT:
+        if document["unprofiled"] != FORMAT:
             raise ValueError("unknown version")
         return {name: _read_table(name, document[name]) for name in UNPROFILED if name in document}
     except _DAMAGED as error:

@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
@@ -16,6 +17,7 @@ from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Lock, Semaphore
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from nightsight.system.parallel import use_one_thread
@@ -36,6 +38,8 @@ _ENVIRONMENT: Final[Mapping[str, str]] = {
 # M_TRIM_THRESHOLD, M_MMAP_MAX and M_ARENA_MAX of glibc: freed memory is reused, and returned when a call ends
 # (`as_worker`), which takes a quarter less CPU time
 _MALLOC: Final = ((-1, 2**31 - 1), (-4, 0), (-8, 1))
+
+_MAIN: Final = Lock()
 
 _Arguments = ParamSpec("_Arguments")
 _Value = TypeVar("_Value")
@@ -115,7 +119,7 @@ class _Process:
         context = get_context("spawn")
         self._pipe, other_end = context.Pipe()
         self._process = context.Process(target=_work, args=(other_end,), daemon=True)
-        with _blocking_interrupts():
+        with _blocking_interrupts(), _without_main():
             self._process.start()
         other_end.close()
 
@@ -208,6 +212,18 @@ def _blocking_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Let processes that are started here not import the main module: a script would run again in each of them."""
+    with _MAIN:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 def cores() -> int:

@@ -13,7 +13,13 @@ from nightsight.compare import STEP, Settings, compare, measures
 from nightsight.errors import CaptureError, PipelineError, UsageError
 from nightsight.model.compare import Comparison, Measures, Noise, machine_key
 from nightsight.render import FORMATS, Source
-from nightsight.render.compare import comparison_json, comparison_markdown, render_comparison
+from nightsight.render.compare import (
+    comparison_brief,
+    comparison_brief_json,
+    comparison_json,
+    comparison_markdown,
+    render_comparison,
+)
 from nightsight.render.gates import junit, openmetrics
 from nightsight.runs.layout import captures_of, refuse_no_run
 from nightsight.runs.noise import noise_of
@@ -28,10 +34,21 @@ STYLES: Final[Mapping[str, Callable[[Comparison, Sources], str]]] = {
     "html": lambda comparison, sources: render_comparison(comparison, sources=sources),
     "markdown": lambda comparison, _: comparison_markdown(comparison),
     "json": lambda comparison, _: comparison_json(comparison),
+    "brief": lambda comparison, _: comparison_brief(comparison).decode(),
+    "brief.json": lambda comparison, _: comparison_brief_json(comparison).decode(),
     "junit": lambda comparison, _: junit(comparison),
     "openmetrics": lambda comparison, _: openmetrics(comparison),
 }
-_SUFFIXES: Final = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".xml": "junit"}
+# the first that matches counts
+_SUFFIXES: Final = {
+    ".brief.txt": "brief",
+    ".brief.json": "brief.json",
+    ".html": "html",
+    ".htm": "html",
+    ".md": "markdown",
+    ".json": "json",
+    ".xml": "junit",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +192,7 @@ def style_of(output: Path | None, style: str | None) -> str:
     """Return the requested format, or that of the file name extension; "" for the terminal."""
     if style or output is None or str(output) == "-":
         return style or ("markdown" if output else "")
-    style = _SUFFIXES.get(output.suffix.lower())
+    style = next((form for suffix, form in _SUFFIXES.items() if output.name.lower().endswith(suffix)), None)
     if style is None:
         raise UsageError(f"unknown format of {output.name}", "Add --format html, markdown or json.")
     return style

@@ -10,21 +10,33 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from nightsight import fleet
 from nightsight.errors import CaptureError, Interrupted, PipelineError, ToolError, UsageError
 from nightsight.events.window import check_window
-from nightsight.fleet import InputFile, Packed, Store
+from nightsight.fleet import (
+    REPORT,
+    InputFile,
+    Packed,
+    Store,
+    digest,
+    find_files,
+    fleet_of,
+    local_copy,
+    pack,
+    summary_of,
+    unpack,
+)
 from nightsight.model.fleet import FILES, SUMMARY, Failure, Fleet, conform
 from nightsight.progress import silent
-from nightsight.render.fleet import render_fleet, verdict_of
+from nightsight.render.fleet import fleet_brief, fleet_brief_json, render_fleet, verdict_of
 from nightsight.system.executor import Cluster, map_inputs, reason
 from nightsight.system.processes import as_worker
 from nightsight.texts import without_host
 from nightsight.workflows.compare import load
 from nightsight.workflows.opening import Reading, title_of
 
-__all__ = ["FileSummary", "FleetRequest", "report_fleet", "summarize_file", "verdict_of"]
+__all__ = ["BRIEFS", "FileSummary", "FleetRequest", "report_fleet", "summarize_file", "verdict_of"]
 
+BRIEFS: Final[Mapping[str, Callable[[Fleet], bytes]]] = {"brief": fleet_brief, "brief.json": fleet_brief_json}
 _UPDATES: Final = 40
 """The maximum number of times that progress is reported and the list of files is stored."""
 _MOST_LISTED: Final = 5
@@ -60,8 +72,8 @@ class FileSummary:
 
 def summarize_file(file: InputFile, summarized: frozenset[str], reading: Reading) -> FileSummary:
     """Read a file on a worker and summarize it, unless its content was summarized. PipelineError if unreadable."""
-    with as_worker(), fleet.local_copy(file) as (path, content):
-        capture = fleet.digest(f"{content} {reading.window}")
+    with as_worker(), local_copy(file) as (path, content):
+        capture = digest(f"{content} {reading.window}")
         if capture in summarized:
             return FileSummary(capture, {})
         try:
@@ -69,10 +81,10 @@ def summarize_file(file: InputFile, summarized: frozenset[str], reading: Reading
         except PipelineError as error:
             raise type(error)(error.message.removeprefix(f"{path}: "), error.hint) from None
         measures = loaded.measures
-        if path.name == fleet.REPORT and not measures.workload:
+        if path.name == REPORT and not measures.workload:
             measures = replace(measures, workload=loaded.source.report.title)
-        summary = fleet.summary_of(loaded.source.report, measures, capture, asked=reading.window)
-        return FileSummary(capture, fleet.pack(summary))
+        summary = summary_of(loaded.source.report, measures, capture, asked=reading.window)
+        return FileSummary(capture, pack(summary))
 
 
 def report_fleet(request: FleetRequest, reading: Reading) -> tuple[Fleet, str]:
@@ -81,13 +93,13 @@ def report_fleet(request: FleetRequest, reading: Reading) -> tuple[Fleet, str]:
     CaptureError if no capture can be read; Interrupted on a signal, after which the same command continues.
     """
     check_window(reading.window)
-    listing = fleet.find_files(request.patterns)
+    listing = find_files(request.patterns)
     page = str(request.page.resolve())
     if any(file.path == page for file in listing.files if not file.system):
         raise UsageError(
             f"{request.page} is one of the captures: writing would destroy it", "Name another file with -o."
         )
-    files = {fleet.digest(f"{file.place} {reading.window}"): file for file in listing.files}
+    files = {digest(f"{file.place} {reading.window}"): file for file in listing.files}
     cache = _SummaryCache(request.store, files)
     try:
         failures = (*listing.failures, *_summarize(cache, request.cluster, reading))
@@ -103,7 +115,7 @@ def report_fleet(request: FleetRequest, reading: Reading) -> tuple[Fleet, str]:
     reading.progress(f"writing {request.page.name}")
 
     def make_page(rows: pd.DataFrame, broken: Sequence[Failure] = ()) -> tuple[Fleet, str]:
-        result = fleet.fleet_of(rows, [cache.summaries[capture] for capture in rows["capture"]])
+        result = fleet_of(rows, [cache.summaries[capture] for capture in rows["capture"]])
         result = replace(result, failures=(*failures, *broken), notes=(*listing.notes, *notes, *result.notes))
         return result, render_fleet(result)
 
@@ -168,7 +180,7 @@ class _SummaryCache:
         if result.version != SUMMARY:
             raise ToolError(f"the workers have {result.version}, and this is {SUMMARY}", "Install one version on both.")
         if result.summary:
-            summary = fleet.unpack(result.summary)
+            summary = unpack(result.summary)
             assert summary is not None  # because it is of this version
             self.summaries[result.capture] = summary
             self._store.write(result.capture, result.summary)
@@ -242,7 +254,7 @@ def _report_address(file: InputFile, page: Path) -> str:
         return ""
     path, folder = Path(file.path), page.absolute().parent.resolve()
     candidates = [path.with_name(f"{title_of(path)}.report.html")]
-    if path.name == fleet.REPORT or path.parent.name == "capture":
+    if path.name == REPORT or path.parent.name == "capture":
         candidates.insert(0, (path.parent.parent if path.parent.name == "capture" else path.parent) / "report.html")
     reports = (report for report in candidates if report.is_file() and report.is_relative_to(folder))
     return next((quote(report.relative_to(folder).as_posix(), safe="/") for report in reports), "")

@@ -8,9 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from nightsight import history
 from nightsight.compare import settings
 from nightsight.errors import CaptureError, UsageError
+from nightsight.history import (
+    LEAST_NIGHTS,
+    NIGHTS,
+    HistoryRows,
+    append,
+    key_of,
+    read_rows,
+    row_of,
+    time_of,
+    trends,
+)
 from nightsight.history.export import openmetrics, otava_files
 from nightsight.model.history import TOGETHER, Event, Track, Trends
 from nightsight.render.history import Links, render_trends
@@ -66,8 +76,8 @@ def add_runs(paths: Sequence[Path], place: str, reading: Reading, names: SeriesN
     for runs in _group_by_night(runs_of_series):
         proofs = [finding.proof for run in reversed(runs) for finding in run.source.report.findings if finding.proof]
         link, proof = names.link or _run_link(runs), proofs[0] if proofs else ""
-        row = history.row_of([run.measures for run in runs], link=link, proof=proof, now=now)
-        is_new = history.append(place, row)
+        row = row_of([run.measures for run in runs], link=link, proof=proof, now=now)
+        is_new = append(place, row)
         note = f"; {' and '.join(row.flags)}, so it is not tested" if row.flags else ""
         verb = "added" if is_new else "already there"
         yield f"{verb}: {row.workload} on {row.key.gpu_name}, {row.time}, {counted(len(runs), 'run')}{note}"
@@ -75,7 +85,7 @@ def add_runs(paths: Sequence[Path], place: str, reading: Reading, names: SeriesN
 
 def _group_by_night(loaded: Sequence[LoadedRun]) -> list[list[LoadedRun]]:
     groups: list[list[LoadedRun]] = []
-    for run in sorted(loaded, key=lambda run: (_series_key(run), history.time_of(run.measures))):
+    for run in sorted(loaded, key=lambda run: (_series_key(run), time_of(run.measures))):
         if not (groups and _is_same_night(groups[-1][0], run)):
             groups.append([])
         groups[-1].append(run)
@@ -84,14 +94,14 @@ def _group_by_night(loaded: Sequence[LoadedRun]) -> list[list[LoadedRun]]:
 
 def _series_key(run: LoadedRun) -> tuple[Any, ...]:
     measures = run.measures
-    return (measures.workload, history.key_of(measures), measures.environment.commit, measures.series)
+    return (measures.workload, key_of(measures), measures.environment.commit, measures.series)
 
 
 def _is_same_night(first: LoadedRun, run: LoadedRun) -> bool:
     """Whether two runs measured the same program in one night: a clean commit, or one series of repeats."""
     commit = run.measures.environment.commit
     is_one = bool(run.measures.series or (commit and not commit.endswith("+")))
-    began, time = (history.time_of(each.measures) for each in (first, run))
+    began, time = (time_of(each.measures) for each in (first, run))
     is_near = bool(began and time) and dt.datetime.fromisoformat(time) - dt.datetime.fromisoformat(began) <= TOGETHER
     return is_one and is_near and _series_key(first) == _series_key(run)
 
@@ -108,15 +118,15 @@ def _run_link(runs: Sequence[LoadedRun]) -> str:
 
 def read_trends(request: TrendRequest) -> Trends:
     """Read a history and find what changed; CaptureError if it holds none of the workloads."""
-    rows = history.read_rows(request.place)
+    rows = read_rows(request.place)
     names = sorted({row.workload for row in rows.rows})
     if unknown := [name for name in request.workloads if name not in names]:
         raise CaptureError(f"the history has no workload {unknown[0]!r}", f"It has: {', '.join(names) or 'none'}.")
     missing = [f"no canary: the history has no workload {name!r}" for name in request.canaries if name not in names]
     chosen = (*request.workloads, *request.canaries) if request.workloads else names
     selected = tuple(row for row in rows.rows if row.workload in chosen)
-    rows = history.HistoryRows(selected, (*rows.problems, *missing))
-    return history.trends(rows, canaries=request.canaries, accepted=settings(request.folder, "").accepted)
+    rows = HistoryRows(selected, (*rows.problems, *missing))
+    return trends(rows, canaries=request.canaries, accepted=settings(request.folder, "").accepted)
 
 
 def as_text(trends: Trends) -> Iterator[str]:
@@ -188,7 +198,7 @@ def _track(track: Track) -> dict[str, Any]:
         "key": vars(track.key),
         "nights": len(track.nights),
         # a level needs nights before it
-        "tested_since": track.nights[history.LEAST_NIGHTS - history.NIGHTS :][0].time,
+        "tested_since": track.nights[LEAST_NIGHTS - NIGHTS :][0].time,
         "first": track.nights[0].time,
         "last": track.nights[-1].time,
         "proof": track.nights[-1].proof,

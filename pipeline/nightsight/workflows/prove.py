@@ -24,7 +24,7 @@ from nightsight.collect.prove import Attempt, attempt
 from nightsight.collect.timing import RunLimit
 from nightsight.collect.workloads import Program, Request
 from nightsight.compare.outcomes import compare_outcomes
-from nightsight.errors import Interrupted, NotMeasured
+from nightsight.errors import Interrupted, NotMeasured, UsageError
 from nightsight.events.frameworks import reported_framework
 from nightsight.events.loops import LOOP, timed_loop, timed_step
 from nightsight.model.prove import (
@@ -194,6 +194,15 @@ class _ProofRuns:
         if any(self.switch[name].is_slow for name in names) and (before := longest([names])) > unchanged:
             return unchanged + _CACHED * (before - unchanged)
         return longest([names]) or longest((name,) for name in names) or longest(self.attempts)
+
+
+def refuse_other(report: Report, program: Program) -> None:
+    """Raise UsageError if a report is not of the program."""
+    if report.title != program.name:
+        raise UsageError(
+            f"the report is of {report.title}, and the program is {program.name}",
+            "Name the report of this program (--report), or leave it out to profile the program first.",
+        )
 
 
 def prove(plan: ProofPlan, request: Request) -> ProofReport:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +38,7 @@ class Output:
 
     path: None means the current folder. style: "" means the format of the file name extension. most_bytes: the size
     limit of a page. assets: a folder for the styles and scripts of a page; None if they stay in the page. is_folder:
-    `path` is a folder even if it does not exist.
+    `path` is a folder even if it does not exist. local: names source files on standard output by their path here.
     """
 
     path: Path | None
@@ -46,6 +46,7 @@ class Output:
     most_bytes: int
     assets: Path | None = None
     is_folder: bool = False
+    local: Callable[[str], str] = str
 
 
 def render_files(
@@ -92,7 +93,8 @@ def render_files(
         reading.progress(f"writing {target.name}")
         # rendering computes results on demand
         with nullcontext() if job else naming_file(paths[done]):
-            contents = form.render(replace(source, most_bytes=output.most_bytes))
+            local = output.local if str(target) == "-" else str
+            contents = form.render(replace(source, most_bytes=output.most_bytes, local=local))
         if output.assets:
             contents[""] = _with_assets(contents[""], output.assets, target, inputs)
         if str(target) == "-":

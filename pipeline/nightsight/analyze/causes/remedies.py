@@ -295,7 +295,7 @@ def _joint_remedies(single: list[Remedy]) -> Iterator[Remedy]:
 def _round_trips(scene: Scene, moved: Sequence[Remedy]) -> Iterator[Remedy]:
     """Compute on the GPU what a program copies to the host, computes there in Python, and copies back.
 
-    Nothing records which data are copied, so only copies of the same size count, with nothing but host code in between.
+    Nothing records which data are copied, so only copies of the same size count, with only host code in between.
     Who writes results to a file and reads the next inputs has such copies, too. moved: the remedies for host code.
     """
     calls, work = scene.graph.calls, scene.graph.work
@@ -1226,10 +1226,14 @@ def large_copies(scene: Scene) -> Iterator[Remedy]:
         rule = "copies_to_host" if direction == TO_HOST else "pageable_copy" if is_pageable else "exposed_copy"
         calling = work.call[chosen]
         path, time = scene.shared_path(calling), scene.per_step(scene.length[chosen], calling)
-        # JAX copies from a buffer of its own anyway
+        # JAX copies from a separate buffer anyway
         change = _pin if rule == "pageable_copy" and not is_jax else _move_off_stream
         edit, share = change(scene, chosen, new_ns), scene.share_of_steps(scene.length[chosen], calling)
-        yield Remedy(rule, path, _DIRECTION_NAMES[direction], scene.cases(calling), time, edit, in_steps=share)
+        remedy = Remedy(rule, path, _DIRECTION_NAMES[direction], scene.cases(calling), time, edit, in_steps=share)
+        yield remedy
+        if change is _pin:
+            # what to do next: the call of a copy from pageable memory waits for it on any stream
+            yield replace(remedy, rule="exposed_copy", edit=_on_separate_stream(scene, chosen, new_ns))
 
 
 @memoize
@@ -1267,21 +1271,29 @@ def _pin(scene: Scene, copies: Ints, new_ns: Floats) -> Edit:
 
 
 def _move_off_stream(scene: Scene, copies: Ints, new_ns: Floats) -> Edit:
-    """Return the edit that moves copies to a separate stream, in order, with new lengths and without waits for them."""
+    """Return the edit that moves copies to a separate stream, with new lengths and without waits for them."""
     model, calls, work = scene.model, scene.graph.calls, scene.graph.work
+    calling = np.unique(work.call[copies])
+    reduction: Floats = scene.length[copies] - new_ns + np.maximum(work.latency_ns[copies] - scene.cost.recorded_ns, 0)
+    return (
+        *_on_separate_stream(scene, copies, new_ns),
+        Change(model.edges_of(LAUNCH, copies), "shorter", reduction),
+        scene.without_waits(np.flatnonzero(np.isin(calls.waits_for, copies))),
+        Change(model.edges_of(CALL, calling), "at most", scene.cost.recorded_ns),
+    )
+
+
+def _on_separate_stream(scene: Scene, copies: Ints, new_ns: Floats) -> Edit:
+    """Return the edit that moves copies to a separate stream, where they stay in order and have these lengths."""
+    model, work = scene.model, scene.graph.work
     end_events = model.target[model.edges[LAUNCH][copies]]
     leaving_edges = np.flatnonzero(np.isin(model.source, end_events) & np.isin(model.kind, (STREAM, OTHER)))
-    calling = np.unique(work.call[copies])
     on_engine = copies[model.edges[ENGINE][copies] >= 0]
     engine_ns = new_ns[model.edges[ENGINE][copies] >= 0] + work.hop_ns[on_engine]
-    reduction: Floats = scene.length[copies] - new_ns + np.maximum(work.latency_ns[copies] - scene.cost.recorded_ns, 0)
     return (
         *_detach(scene, leaving_edges, copies),
         *(Change(model.edges_of(kind, copies), "set", NEVER) for kind in (STREAM, OTHER, BYPASS)),
-        Change(model.edges_of(LAUNCH, copies), "shorter", reduction),
         Change(model.edges_of(ENGINE, on_engine), "set", engine_ns),
-        scene.without_waits(np.flatnonzero(np.isin(calls.waits_for, copies))),
-        Change(model.edges_of(CALL, calling), "at most", scene.cost.recorded_ns),
     )
 
 

@@ -77,8 +77,7 @@ def is_changed(rows: pd.DataFrame) -> "pd.Series[bool]":
 
 def notable(comparison: Comparison, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows to show first: changes, and with too few runs to show any, also inconclusive rows."""
-    has_few = min(len(comparison.baseline), len(comparison.candidate)) < LEAST_RUNS
-    return rows[rows["verdict"].isin((*CHANGED, "inconclusive") if has_few else CHANGED)]
+    return rows[rows["verdict"].isin((*CHANGED, "inconclusive") if has_few_runs(comparison) else CHANGED)]
 
 
 def is_quiet(comparison: Comparison) -> bool:
@@ -272,20 +271,36 @@ def since(comparison: Comparison) -> str:
     return after if after and "," not in after and after != before else ""
 
 
+def deciding_metric(comparison: Comparison) -> Mapping[Hashable, object]:
+    """Return the row of the most important gate metric; {} if nothing was measured."""
+    rows = gates(comparison).set_index("name", drop=False)
+    name = next((name for name in GATE if name in rows.index), "")
+    return rows.loc[name].to_dict() if name else {}
+
+
+def has_few_runs(comparison: Comparison) -> bool:
+    """Whether a side has too few runs to show that anything changed."""
+    return min(len(comparison.baseline), len(comparison.candidate)) < LEAST_RUNS
+
+
+def is_believed(comparison: Comparison) -> bool:
+    """Whether the runs suffice for the verdict."""
+    row = deciding_metric(comparison)
+    return bool(row) and not has_few_runs(comparison) and row["verdict"] != "inconclusive"
+
+
 def belief(comparison: Comparison) -> str:
     """Say in one line why the verdict is believed, or why not: the runs that agree, and the interval."""
-    rows = gates(comparison).set_index("name")
-    name = next((name for name in GATE if name in rows.index), "")
+    row = deciding_metric(comparison)
+    name = str(row.get("name", ""))
     unlike = [each.what for each in comparison.differences if name in each.affects]
-    if name and unlike and rows.loc[name, "verdict"] == "inconclusive":
+    if row and unlike and row["verdict"] == "inconclusive":
         # no number of runs would settle it
         return f"Not believed. {title_of(name)}: the sides are not comparable ({some_of(unlike, _MAX_METRICS)})."
-    count = min(len(comparison.baseline), len(comparison.candidate))
-    if count < LEAST_RUNS:
+    if has_few_runs(comparison):
         return f"Not believed: fewer than {LEAST_RUNS} runs a side cannot be distinguished from noise."
-    if not name:
+    if not row:
         return ""
-    row = rows.loc[name].to_dict()
     low, high = number(row["low_pct"]), number(row["high_pct"])
     if row["is_fact"]:
         reasons = ["all runs of a side agree, so it needs no test"]
@@ -296,7 +311,7 @@ def belief(comparison: Comparison) -> str:
     if row["verdict"] == "inconclusive":
         needed = number(row["needed_runs"])
         reasons.append(str(row["note"]) or (f"{needed:.0f} runs a side would settle it" if needed > 0 else ""))
-    word = "Not believed yet" if row["verdict"] == "inconclusive" else "Believed"
+    word = "Believed" if is_believed(comparison) else "Not believed yet"
     return f"{word}. {title_of(name)}: {'; '.join(filter(None, reasons))}." if any(reasons) else ""
 
 

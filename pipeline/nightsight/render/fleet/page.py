@@ -89,17 +89,11 @@ def fleet_page(fleet: Fleet) -> FleetPage:
     """Lay out the page."""
     kernels = _kernels_table(fleet)
     captures = fleet.captures
-    dates = sorted(text[:10] for text in captures["captured_utc"] if text)
-    facts = (
-        *_few(captures["gpu"], "kinds of GPU"),
-        *_few(captures["workload"], "workloads"),
-        *([dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"] if dates else []),
-    )
     failures = fleet.failures[:_MAX_FAILURES]
     more = len(fleet.failures) - len(failures)
     return FleetPage(
         title=counted(len(captures), "capture"),
-        facts=facts,
+        facts=facts_of(fleet),
         verdict=verdict_of(fleet),
         figures=tuple(_figures(fleet)),
         failures=tuple((printable(failure.name), excerpt(failure.reason, 300)) for failure in failures),
@@ -116,6 +110,17 @@ def fleet_page(fleet: Fleet) -> FleetPage:
         kernels=kernels,
         captures=_captures(fleet),
         packed=packed_tables([kernels] if kernels else [], most_bytes=TABLE_BYTES),
+    )
+
+
+def facts_of(fleet: Fleet) -> tuple[str, ...]:
+    """Describe the captures: their GPUs, workloads and dates."""
+    captures = fleet.captures
+    dates = sorted(text[:10] for text in captures["captured_utc"] if text)
+    return (
+        *_few(captures["gpu"], "kinds of GPU"),
+        *_few(captures["workload"], "workloads"),
+        *([dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"] if dates else []),
     )
 
 

@@ -1,7 +1,6 @@
-"""Answers about one thing in a report: a cause with its evidence, a table with its definition, a kernel, a range.
+"""Finds what has a name in a report: a cause with its evidence, a table with its definition, a kernel, a range.
 
-Nothing is analyzed: all of it is in the results. The lines are printable, and columns keep the names that the options
-of `nightsight show` take.
+Nothing is analyzed: all of it is in the results. Columns keep the names that the options of `nightsight show` take.
 """
 
 import re
@@ -13,23 +12,21 @@ import numpy as np
 import pandas as pd
 
 from nightsight.errors import UsageError
-from nightsight.model.report import Report, Result, names_of
-from nightsight.render.brief import brief, brief_lines, cause_lines, cause_of_brief, identified, kernel_labels
-from nightsight.render.lines import align, cut
+from nightsight.model.report import Finding, Report, Result, names_of
+from nightsight.render.brief import BriefCause, cause_of_brief, identified, kernel_labels
+from nightsight.render.page.places import Places
 from nightsight.results import entry_of
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.ncu import NCU_KERNELS
 from nightsight.results.ranges import NVTX_RANGES, RANGE_KERNELS
 from nightsight.results.steps import STEP_TIMES
 from nightsight.texts import did_you_mean, printable, some_of
-from nightsight.units import ABSENT, counted, format_value, split
 
 STEPS: Final = "steps"
 """Another name of STEP_TIMES."""
-# a cause can have the name of a table
-_TABLE: Final = "table:"
-_CELL: Final = 90
-_MOST_NAMES: Final = 8
+TABLE: Final = "table:"
+"""What precedes the name of a table that a cause has, too."""
+MOST_NAMES: Final = 8
 _CONDITION: Final = re.compile(r"(\w+)\s*(<=|>=|!=|=|<|>|~)\s*(.*)", re.DOTALL)
 _NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _GAP: Final = " / "
@@ -48,113 +45,110 @@ class Choice:
     slowest: int = 0
 
 
-def shown(report: Report, name: str, choice: Choice) -> Iterator[str]:
-    """Yield lines about what has a name: a cause, a table, a kernel or a range; without a name, about the report.
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of a result: those that fulfill all conditions. columns: the names to show; top: the most rows to show."""
+
+    result: Result
+    columns: tuple[str, ...]
+    rows: pd.DataFrame
+    top: int
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The rows and columns to show."""
+        return self.rows.head(self.top)[list(self.columns)]
+
+    @property
+    def more(self) -> int:
+        """The number of rows that are not shown."""
+        return max(len(self.rows) - self.top, 0)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The answer without a name: the report."""
+
+    report: Report
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause. is_table: a table has the same name."""
+
+    name: str
+    finding: Finding
+    brief: BriefCause
+    kernels: tuple[str, ...]
+    is_table: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A result with its definition. rows: None if it is not available."""
+
+    result: Result
+    rows: Rows | None
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """The kernels or ranges that a word means. kind: `kernel` or `range`; labels: as tables name them.
+
+    causes: the ids of the causes that are about them. tables: their rows in all tables that have them.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+    causes: tuple[str, ...]
+    tables: tuple[Rows, ...]
+
+
+Answer = Whole | Cause | Table | Matches
+
+
+def answer(report: Report, name: str, choice: Choice) -> Answer:
+    """Return what has a name: a cause, a table, a kernel or a range; without a name, the report.
 
     UsageError, with similar names, if nothing has it.
     """
-    causes, tables, kernels = identified(report), names_of(report.results), _Kernels(report)
-    table = STEP_TIMES.name if name == STEPS else name.removeprefix(_TABLE)
+    causes, tables, kernels = identified(report), names_of(report.results), Kernels(report)
+    table = STEP_TIMES.name if name == STEPS else name.removeprefix(TABLE)
     if choice.slowest and table != STEP_TIMES.name:
         raise UsageError("--slowest is for steps", "Use: nightsight show REPORT steps --slowest 3")
     if not name:
-        yield from _overview(report)
-    elif name in causes:
-        yield from _cause(report, name, choice)
-    elif table in tables:
-        yield from _table(report.result(table), choice, kernels)
-    elif names := kernels.named(name):
+        return Whole(report)
+    if name in causes:
+        finding = causes[name]
+        return Cause(name, finding, cause_of_brief(report, name), finding.kernels[: choice.top], name in tables)
+    if table in tables:
+        result = report.result(table)
+        return Table(result, None if result.table is None else _rows(result, result.table, choice, kernels))
+    if names := kernels.named(name):
         _refuse_no_table(report, choice)
-        yield from _kernel(report, names, choice, kernels)
-    elif paths := _ranges_named(report, name):
+        return _kernels(report, names, choice, kernels)
+    if paths := _ranges_named(report, name):
         _refuse_no_table(report, choice)
-        yield from _ranges(report, paths, choice, kernels)
-    else:
-        raise _unknown(report, name, kernels)
+        return _ranges(report, paths, choice, kernels)
+    raise _unknown(report, name, kernels)
 
 
-def _unknown(report: Report, name: str, kernels: "_Kernels") -> UsageError:
+def _unknown(report: Report, name: str, kernels: "Kernels") -> UsageError:
     causes, labels = identified(report), {kernels.label(full) for full in kernels.names}
     inner = {path.rsplit(_GAP, 1)[-1] for path in _paths(report)}
     similar = did_you_mean(name, [*causes, *names_of(report.results), STEPS, *sorted(labels), *sorted(inner)], most=3)
-    listed = f"Causes: {some_of([*causes], _MOST_NAMES)}. " if causes else ""
+    listed = f"Causes: {some_of([*causes], MOST_NAMES)}. " if causes else ""
     return UsageError(
         f"{printable(name)} is not a cause, a table, a kernel or a range of this report",
         f"{similar}{listed}All names: nightsight show REPORT",
     )
 
 
-def _overview(report: Report) -> Iterator[str]:
-    yield from brief_lines(brief(report))
-    yield ""
-    if causes := identified(report):
-        yield f"causes: {', '.join(causes)}"
-    yield "tables:"
-    rows = [
-        (f"  {printable(result.name)}", f"{len(result.rows):,} rows", printable(result.title))
-        for result in report.results
-        if len(result.rows)
-    ]
-    yield from align(rows, right=(1,)) if rows else ()
-    missing = [printable(result.name) for result in report.results if result.table is None]
-    if missing:
-        yield f"not available: {', '.join(missing)}"
-
-
-def _cause(report: Report, name: str, choice: Choice) -> Iterator[str]:
-    finding, cause = identified(report)[name], cause_of_brief(report, name)
-    gain = ", ".join(filter(None, (cause.gain, cause.step)))
-    yield f"{name}{gain and f': {gain}'}"
-    yield from (f"  {line}" for line in cause_lines(cause))
-    yield ""
-    if finding.detail:
-        yield f"why: {printable(finding.detail)}"
-    if finding.remedy and printable(finding.remedy) != cause.fix:
-        yield f"how: {printable(finding.remedy)}"
-    yield from (f"evidence: {printable(text)}" for text in finding.evidence)
-    yield from (f"kernel: {printable(kernel)}" for kernel in finding.kernels[: choice.top])
-    if finding.source:
-        yield f"more: nightsight show REPORT {printable(finding.source)}"
-    if name in names_of(report.results):
-        yield f"the table of this name: nightsight show REPORT {_TABLE}{name}"
-
-
-def _table(result: Result, choice: Choice, kernels: "_Kernels") -> Iterator[str]:
-    """Yield a result with its definition."""
-    yield f"{printable(result.name)}: {printable(result.title)}"
-    yield printable(result.help)
-    if result.table is None:
-        yield f"not available: {printable(result.unavailable)}"
-        return
-    rows = _chosen(result, result.table, choice, kernels)
-    if entry := entry_of(result.name):
-        columns = _columns(result, rows, choice)
-        yield "columns:"
-        yield from (f"  {each.name}: {each.meaning}" for each in entry.columns if each.name in columns)
-    yield ""
-    yield from _rows(result, rows, choice, kernels)
-    yield from (printable(note) for note in result.notes)
-
-
-def _rows(result: Result, rows: pd.DataFrame, choice: Choice, kernels: "_Kernels") -> Iterator[str]:
-    """Yield the first of the rows as aligned columns."""
-    if not len(rows):
-        yield "0 rows"
-        return
-    columns, top = _columns(result, rows, choice), rows.head(choice.top)
-    cells = [[_cell(value, name, kernels) for value in top[name].tolist()] for name in columns]
-    numbers = [place for place, name in enumerate(columns) if not _is_text(top[name])]
-    yield from align([columns, *zip(*cells, strict=True)], right=numbers)
-    if len(rows) > len(top):
-        yield f"… {counted(len(rows) - len(top), 'more row')}: --top {len(rows)}"
-
-
-def _cell(value: Any, name: str, kernels: "_Kernels") -> str:  # noqa: ANN401 (a cell holds any type)
-    if pd.isna(value) or value == "":
-        return ABSENT
-    if isinstance(value, str):
-        return cut(kernels.label(value), _CELL)
-    return format_value(float(value), name) if split(name)[1] else f"{value:,.4g}" if value % 1 else f"{int(value)}"
+def _rows(result: Result, rows: pd.DataFrame, choice: Choice, kernels: "Kernels") -> Rows:
+    """Return rows of a result that fulfill all conditions."""
+    chosen = _chosen(result, rows, choice, kernels)
+    return Rows(result, tuple(_columns(result, chosen, choice)), chosen, choice.top)
 
 
 def _columns(result: Result, rows: pd.DataFrame, choice: Choice) -> list[str]:
@@ -169,11 +163,12 @@ def _columns(result: Result, rows: pd.DataFrame, choice: Choice) -> list[str]:
     if entry:
         hidden |= {name for name in entry.constant if name in rows and rows[name].nunique(dropna=False) < 2}
     kept = [name for name in names if name not in hidden and rows[name].notna().any()]
-    texts = [name for name in kept if _is_text(rows[name])]
+    texts = [name for name in kept if is_text(rows[name])]
     return [*(name for name in kept if name not in texts), *texts] or names
 
 
-def _is_text(column: "pd.Series[Any]") -> bool:
+def is_text(column: "pd.Series[Any]") -> bool:
+    """Whether a column has texts."""
     return any(isinstance(value, str) for value in column)
 
 
@@ -183,7 +178,7 @@ def _refuse_unknown(result: Result, name: str, names: Sequence[str]) -> None:
         raise UsageError(f"{result.name} has no column {printable(name)}", f"{hint}Columns: {', '.join(names)}")
 
 
-def _chosen(result: Result, rows: pd.DataFrame, choice: Choice, kernels: "_Kernels") -> pd.DataFrame:
+def _chosen(result: Result, rows: pd.DataFrame, choice: Choice, kernels: "Kernels") -> pd.DataFrame:
     """Return the rows that fulfill all conditions, of steps the slowest."""
     for condition in choice.where:
         rows = rows[_fulfills(result, rows, condition, kernels)]
@@ -200,14 +195,14 @@ def _parts(condition: str) -> tuple[str, str, str]:
     return match[1], match[2], match[3].strip()
 
 
-def _fulfills(result: Result, rows: pd.DataFrame, condition: str, kernels: "_Kernels") -> "pd.Series[bool]":
+def _fulfills(result: Result, rows: pd.DataFrame, condition: str, kernels: "Kernels") -> "pd.Series[bool]":
     name, sign, wanted = _parts(condition)
     _refuse_unknown(result, name, [str(each) for each in rows.columns])
     column = rows[name]
     if sign == "~":
         texts, part = column.astype("str"), wanted.lower()
         return texts.map(lambda text: part in text.lower() or part in kernels.label(text).lower()).astype(bool)
-    if not _NUMBER.fullmatch(wanted) or _is_text(column):
+    if not _NUMBER.fullmatch(wanted) or is_text(column):
         if sign not in ("=", "!="):
             raise UsageError(f"{printable(condition)} compares text", f"Use {name}=TEXT, {name}!=TEXT or {name}~TEXT")
         return (column.astype("str") == wanted) == (sign == "=")
@@ -226,7 +221,7 @@ def _fulfills(result: Result, rows: pd.DataFrame, condition: str, kernels: "_Ker
 # -- kernels and ranges -----------------------------------------------------------------------------------------------
 
 
-class _Kernels:
+class Kernels:
     """The kernels of a report, and their labels."""
 
     def __init__(self, report: Report) -> None:
@@ -261,32 +256,30 @@ def _ranges_named(report: Report, word: str) -> list[str]:
     return _matching(paths, word, {path: path.rsplit(_GAP, 1)[-1] for path in paths})
 
 
-def _kernel(report: Report, names: Sequence[str], choice: Choice, kernels: _Kernels) -> Iterator[str]:
-    """Yield a kernel in all tables that have it; several kernels in the tables of kernels."""
+def _kernels(report: Report, names: Sequence[str], choice: Choice, kernels: Kernels) -> Matches:
+    """Return a kernel in all tables that have it; several kernels in the tables of kernels."""
     labels = {kernels.label(name) for name in names}
-    yield f"kernel{'s' * (len(labels) > 1)}: {some_of([printable(label) for label in sorted(labels)], _MOST_NAMES)}"
-    if len(labels) == 1:
-        yield f"name: {printable(names[0])}"
-    yield from _of_causes(name for name, each in identified(report).items() if {*each.kernels} & {*names})
+    parts: list[Rows] = []
     for result in report.results:
         entry = entry_of(result.name)
         columns = [name for name in (entry.kernels if entry else ()) if name in result.rows]
         if columns and (len(labels) == 1 or entry in (CUDA_GPU_KERN_SUM, NCU_KERNELS, RANGE_KERNELS)):
             named = [[kernels.label(str(name)) in labels for name in result.rows[column]] for column in columns]
-            yield from _part(result, result.rows[np.any(named, axis=0)], choice, kernels)
+            parts += _part(result, result.rows[np.any(named, axis=0)], choice, kernels)
+    causes = (name for name, each in identified(report).items() if {*each.kernels} & {*names})
+    return Matches("kernel", tuple(names), tuple(sorted(labels)), tuple(causes), tuple(parts))
 
 
-def _ranges(report: Report, paths: Sequence[str], choice: Choice, kernels: _Kernels) -> Iterator[str]:
-    yield f"range{'s' * (len(paths) > 1)}: {some_of([printable(path) for path in paths], _MOST_NAMES, '; ')}"
-    yield from _of_causes(name for name, each in identified(report).items() if each.path in paths)
-    for result in report.results:
-        if "path" in result.rows:
-            yield from _part(result, result.rows[result.rows["path"].isin(paths)], choice, kernels)
-
-
-def _of_causes(names: Iterator[str]) -> Iterator[str]:
-    if found := list(names):
-        yield f"causes: {', '.join(found)}"
+def _ranges(report: Report, paths: Sequence[str], choice: Choice, kernels: Kernels) -> Matches:
+    places = Places(report)
+    causes = (name for name, each in identified(report).items() if places.path(each) in paths)
+    parts = [
+        part
+        for result in report.results
+        if "path" in result.rows
+        for part in _part(result, result.rows[result.rows["path"].isin(paths)], choice, kernels)
+    ]
+    return Matches("range", tuple(paths), tuple(paths), tuple(causes), tuple(parts))
 
 
 def _asked(choice: Choice) -> set[str]:
@@ -302,12 +295,9 @@ def _refuse_no_table(report: Report, choice: Choice) -> None:
         raise UsageError(f"no table of this report has a column {printable(name)}", did_you_mean(name, names, most=2))
 
 
-def _part(result: Result, rows: pd.DataFrame, choice: Choice, kernels: "_Kernels") -> Iterator[str]:
+def _part(result: Result, rows: pd.DataFrame, choice: Choice, kernels: Kernels) -> Iterator[Rows]:
     """Yield the rows of a result about a kernel or a range; none if it lacks a column of a condition."""
-    if not len(rows) or not _asked(choice) <= set(rows.columns):
-        return
-    rows = _chosen(result, rows, choice, kernels)
-    if len(rows):
-        yield ""
-        yield f"{printable(result.name)}: {printable(result.title)}"
-        yield from _rows(result, rows, choice, kernels)
+    if len(rows) and _asked(choice) <= set(rows.columns):
+        part = _rows(result, rows, choice, kernels)
+        if len(part.rows):
+            yield part

@@ -1,5 +1,6 @@
-"""The Python API for notebooks and scripts: `import nightsight as ns` (docs/api.md)."""
+"""Reports of captures and of new runs."""
 
+import base64
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,28 +9,33 @@ from typing import Final
 
 import pandas as pd
 
+from nightsight.api.shown import MOST_BYTES_SHOWN, text_of, written
 from nightsight.collect import Choice
 from nightsight.collect.interpreter import interpreter
 from nightsight.collect.own import own_workloads
 from nightsight.collect.replay import Replay
-from nightsight.collect.workloads import Request, registered_workloads, resolve
+from nightsight.collect.workloads import Program, Request, registered_workloads, resolve
 from nightsight.errors import MissingTable
 from nightsight.events.window import AUTO
 from nightsight.model.report import Finding, names_of
 from nightsight.progress import silent
 from nightsight.read import MOST_BYTES
 from nightsight.render import FORMATS, Source
+from nightsight.render.brief import BriefCause, cause_of_brief, identified, render_brief
+from nightsight.render.summary import numbers
 from nightsight.render.terminal import first_screen, screen_html
-from nightsight.runs.layout import write_file
+from nightsight.render.verdict import verdict
+from nightsight.texts import did_you_mean, some_of
 from nightsight.workflows.opening import Reading, open_file
 from nightsight.workflows.profile import Plan, profile_program
 
 _HTML: Final = FORMATS["html"]
+_MOST_NAMES: Final = 12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """The report of a capture: its tables by result name, and its findings.
+    """The report of a capture: its verdict, its causes, its tables by result name, and its findings.
 
     `report["cuda_gpu_kern_sum"]` is a DataFrame (columns: docs/report-json.md); `list(report)` lists all results.
     """
@@ -38,14 +44,36 @@ class Report:
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         """Return the table of a result; KeyError for an unknown name, MissingTable if the capture lacks its events."""
+        names = names_of(self.source.report.results)
+        if name not in names:
+            raise KeyError(f"{name} is not a table of this report. {did_you_mean(name, names, most=2)}{self._tables()}")
         result = self.source.report.result(name)
         if result.table is None:
-            raise MissingTable(f"{name} is not available: {result.unavailable}")
+            raise MissingTable(f"{name} is not available: {result.unavailable.rstrip('.')}. {self._tables()}")
         return result.table
+
+    def _tables(self) -> str:
+        """Return the names of the tables that have rows."""
+        filled = [result.name for result in self.source.report.results if len(result.rows)]
+        return f"Tables with rows: {some_of(filled, _MOST_NAMES)}; all: list(report)."
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the results, in report order."""
         return iter(names_of(self.source.report.results))
+
+    def __repr__(self) -> str:
+        """Return the brief: the verdict, and the causes with their gains and fixes."""
+        return text_of(render_brief(self.source.report, most_bytes=MOST_BYTES_SHOWN))
+
+    @property
+    def verdict(self) -> str:
+        """What costs most, and what to do first."""
+        return verdict(self.source.report, numbers(self.source.report)).text
+
+    @property
+    def causes(self) -> tuple[BriefCause, ...]:
+        """The causes of lost time, the largest gain first: `id`, `cause`, `gain_pct`, `place`, `fix`, `code`."""
+        return tuple(cause_of_brief(self.source.report, name) for name in identified(self.source.report))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -54,17 +82,17 @@ class Report:
 
     def to_html(self, path: str | Path) -> Path:
         """Write the HTML page to a file and return its path."""
-        write_file(Path(path), _HTML.render(self.source)[""])
-        return Path(path)
+        return written(path, _HTML.render(self.source)[""])
 
     def to_json(self, path: str | Path) -> Path:
         """Write the report as JSON to a file and return its path."""
-        write_file(Path(path), FORMATS["json"].render(self.source)[""])
-        return Path(path)
+        return written(path, FORMATS["json"].render(self.source)[""])
 
     def _repr_html_(self) -> str:
-        """Show the first screen in a notebook: the verdict, the top causes with their gains, and the top kernels."""
-        return screen_html(first_screen(self.source.report))
+        """Show in a notebook: a bar for a step now and after each fix, the verdict, the causes, and the top kernels."""
+        picture = base64.b64encode(FORMATS["svg"].render(self.source)[""]).decode()
+        ladder = f'<img src="data:image/svg+xml;base64,{picture}" alt="A step now and after each fix">'
+        return ladder + screen_html(first_screen(self.source.report))
 
 
 def report(
@@ -99,11 +127,20 @@ def profile(  # noqa: PLR0913 (all by name)
     `ncu=False`, no kernels are replayed. `time_steps`: whether to time the steps in a run without a profiler (default:
     for some steps of Python programs). `attach`: result files of serving benchmarks that the program writes.
     """
-    first, *rest = command
-    names = {workload.name for workload in registered_workloads()} | {workload.name for workload in own_workloads()}
-    is_named = first.endswith(".py") or first in names
-    target, arguments = (first, rest) if is_named else (None, list(command))
-    program = resolve(target, arguments, python=interpreter(python or sys.executable).path)
+    program = program_of(command, python)
     request = Request(timeout_s=timeout_s, replay=Replay() if ncu else None, time_steps=time_steps)
     plan = Plan(program, collector, Path(reports), window=window, attach=tuple(map(Path, attach)))
     return report(profile_program(plan, request).path.with_name("report.json"))
+
+
+def target_of(command: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the workload or script of a command, None for another program, and the arguments."""
+    first, *rest = command
+    names = {workload.name for workload in registered_workloads()} | {workload.name for workload in own_workloads()}
+    return (first, rest) if first.endswith(".py") or first in names else (None, list(command))
+
+
+def program_of(command: Sequence[str], python: str | None) -> Program:
+    """Return the program that a command runs."""
+    target, arguments = target_of(command)
+    return resolve(target, arguments, python=interpreter(python or sys.executable).path)

@@ -1,13 +1,13 @@
 """Write proofs as lines for a terminal: a table, the best set, the code to add, and the causes that need an edit."""
 
 from collections.abc import Iterator
-from math import exp
 from typing import Final
 
-from nightsight.model.prove import DIFFERENT, FASTER, PROVEN, UNKNOWN, Proof, ProofReport
+from nightsight.model.prove import FASTER, PROVEN, Proof, ProofReport
 from nightsight.render.lines import align, cut, wrap
+from nightsight.render.prove.words import change_of, doubt_of
 from nightsight.texts import excerpt, printable
-from nightsight.units import format_value, signed
+from nightsight.units import format_value
 
 _HEADER: Final = ("Switch", "Predicted", "Measured", "Change", "Results", "Verdict")
 _CAUSE_LENGTH: Final = 80
@@ -34,7 +34,7 @@ def _lines(report: ProofReport, width: int) -> Iterator[str]:
         if proof.why and proof.verdict not in {PROVEN, FASTER}:
             yield from wrap(f"{proof.switches[0]}: {proof.why}", width)
         if proof.verdict == FASTER:
-            yield from wrap(f"{proof.switches[0]} is not proven: {_doubt(proof)}", width)
+            yield from wrap(f"{proof.switches[0]} is not proven: {doubt_of(proof)}", width)
     best = report.best_proven
     if best and best.code:
         yield ""
@@ -51,31 +51,12 @@ def _lines(report: ProofReport, width: int) -> Iterator[str]:
         yield from wrap(note, width)
 
 
-def _doubt(proof: Proof) -> str:
-    """Return why a faster result is not a proof."""
-    if proof.results.verdict in {DIFFERENT, UNKNOWN}:
-        return f"results {proof.results.verdict} ({proof.results.detail})"
-    if proof.error is not None:
-        is_clear = (proof.log_ratio or 0.0) + proof.error < 0
-        why = "with several switches, chance may explain the gain" if is_clear else "its rounds vary too much"
-        return f"{why}. Give more --rounds, or more --budget"
-    return "it ran in one round only. Give more --rounds, or more --budget"
-
-
 def _row(proof: Proof) -> tuple[str, ...]:
     """Return the cells of a proof."""
     predicted = format_value(proof.promised_ns, "time_ns") if proof.promised_ns is not None else ""
     measured = format_value(proof.step_ns, "time_ns") if proof.step_ns is not None else ""
     results = proof.results.verdict if proof.step_ns is not None else ""
-    return (" + ".join(proof.switches), predicted, measured, _change(proof), results, proof.verdict)
-
-
-def _change(proof: Proof) -> str:
-    """Return the change of the step in percent, with its interval."""
-    if proof.log_ratio is None:
-        return ""
-    change = f"{signed(100 * (exp(proof.log_ratio) - 1))} %"
-    return change if proof.error is None else f"{change} ± {100 * exp(proof.log_ratio) * proof.error:.1f}"
+    return (" + ".join(proof.switches), predicted, measured, change_of(proof), results, proof.verdict)
 
 
 def _sentence(proof: Proof) -> str:

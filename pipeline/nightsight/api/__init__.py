@@ -1,0 +1,1 @@
+"""The Python API for notebooks and scripts: `import nightsight as ns` (docs/api.md)."""
