@@ -50,7 +50,8 @@ def test_code_is_that_of_the_framework_or_of_pytorch_if_it_is_unknown() -> None:
 
 def test_code_is_only_for_the_kind_of_cause_that_it_fixes() -> None:
     to_gpu, to_host = ({**COPY, "name": kinds} for kinds in ("Host-to-Device", "Device-to-Host"))
-    assert "record_stream" in code_of(to_gpu)
+    assert "pin_memory=True" in code_of(to_gpu)
+    assert "record_stream" in code_of({**to_gpu, "rule": "exposed_copy"})
     assert code_of(to_host) == ""
     loader = {**KEPT_WAITING, "path": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ / collate"}
     assert code_of(loader) == SWITCH["loader_workers"].code

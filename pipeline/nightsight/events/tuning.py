@@ -23,7 +23,10 @@ def xla_tuning(profile: Profile) -> dict[int, Spans]:
 
     It fills memory around the results of a kernel, checks that the kernel does not change it, and compares results.
     """
-    rows = np.flatnonzero(are_named(profile.recorded("kernels")["name"], _OF_XLA))
+    kernels = profile.recorded("kernels")
+    if not len(kernels):
+        return {}
+    rows = np.flatnonzero(are_named(kernels["name"], _OF_XLA))
     if not len(rows):
         return {}
     call, calls = launching_calls(profile), profile.recorded("api_calls")

@@ -11,7 +11,7 @@ from nightsight.units import Scale, scale_for
 
 _NEEDED: Final = {"rule", "path", "gain_pct", "order", "after_ns"}
 # of a unit: less would have no digits
-_LEAST_SHOWN: Final = 0.01
+_LEAST_SHOWN: Final = 0.002
 _DIGITS: Final = 3
 
 
