@@ -197,6 +197,7 @@ def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Find
     is_worthwhile &= ~_occurs_once(simulated, replay)
     ranked = simulated.assign(score=score)[is_worthwhile].sort_values("score", ascending=False, kind="stable")
     named_paths: set[str] = set()
+    named: set[str] = set()
     count = 0
     for row in ranked.to_dict("records"):
         if RULE[row["rule"]].shares_time:
@@ -204,6 +205,10 @@ def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Find
             if row["path"] in named_paths and not (pd.notna(row["order"]) and row["order"] > 1):
                 continue
             named_paths.add(row["path"])
+        if RULE[row["rule"]].after in named:
+            # it is the next fix of that finding, and alone it is not possible
+            continue
+        named.add(row["rule"])
         cause = _cause_finding(row, replay, tables, simulated if not count and not is_start_up else simulated[:0])
         if RULE[row["rule"]].is_graph and row["gain_pct"] > ranked["gain_pct"].iloc[0]:
             cause = replace(cause, action=_GRAPH_LATER)
@@ -303,9 +308,11 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     gain_of_step = f"{in_text(gain, 'gain_ns')} of the {in_text(before, 'gain_ns')} of {of_which}"
     cases = f"{row['cases'] / share:,.0f}" if row["cases"] >= share else f"{row['cases'] / share:.1f}"
     per = step.per if share == 1 else _in_some(share, step)
+    outside = _outside(tables)
+    where = _in_place(row, step, outside)
     texts = {
         "each": per,
-        "where": _in_place(row, step),
+        "where": where,
         "cases": cases,
         "things": rule.things[cases != "1"],
         "name": row["name"] or "calls",
@@ -341,6 +348,8 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     title = rule.of_rank if rule.of_rank and row["name"] else title
     took_ns = row["time_ns"] * max(replay["of_repetitions"], 1)
     why = _compile_reason(tables, took_ns) if rule.compiles else _obstacle(row)
+    # without a place, nothing remains of it
+    title = title if where else title.replace(" {where}", "")
     cause = why.title.format(**texts) if why.title else title.format(**texts) + why.because
     cause += f" {per}" * (share < 1 and "{each}" not in title)
     # an engine has options instead, and the log of torch.compile its own fix
@@ -357,7 +366,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
                 *each_time,
                 *waiting,
                 predicted,
-                *_next_fixes(row, others, step),
+                *_next_fixes(row, others, step, outside),
             )
         ),
         " ".join(filter(None, (why.fix or _FIND_WAIT * bool(waits), "" if why.title and why.fix else remedy))),
@@ -450,11 +459,19 @@ def _in_some(share: float, step: GainUnit) -> str:
     return f"in 1 of {1 / share:.0f} {step.one.removeprefix('a ')}s"
 
 
-def _in_place(row: Mapping[Any, Any], step: GainUnit) -> str:
+def _outside(tables: Tables) -> str:
+    """Return the place outside of all ranges: "" if the window has none, so that this says nothing."""
+    paths = tables.rows(CRITICAL_PATH, "path")["path"].astype("str")
+    # work of the GPU has no path
+    named = paths[paths != ""]
+    return "" if len(named) and named.str.startswith("(").all() else _OUTSIDE
+
+
+def _in_place(row: Mapping[Any, Any], step: GainUnit, outside: str) -> str:
     location = describe_place(row["path"], row["function"], row["caller"])
-    if location == _OUTSIDE and step.is_of_engine:
-        location = _BETWEEN_STEPS
-    place = location if location in (_OUTSIDE, _BETWEEN_STEPS) else f"in {location}"
+    if location == _OUTSIDE:
+        location = _BETWEEN_STEPS if step.is_of_engine else outside
+    place = location if location in (outside, _BETWEEN_STEPS) else f"in {location}"
     # older reports lack the column
     also = row.get("also")
     others = [path for path in also.split("\n") if path] if isinstance(also, str) else []
@@ -486,15 +503,17 @@ def _innermost_ranges(path: str) -> str:
     return f"{'… / ' if any(outer) else ''}{parent} / {inner}" if parent else inner
 
 
-def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: GainUnit) -> Iterator[str]:
+def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: GainUnit, outside: str) -> Iterator[str]:
     """Yield the further fixes of the best sequence if this fix is its first."""
     following = others[others["order"].fillna(0) > 1].sort_values("order")
     if row["order"] != 1 or following.empty:
         return
     steps = []
     for fix in following.to_dict("records"):
-        where = f" {_in_place(fix, step)}" if fix["path"] else ""
-        steps.append(f"{RULE[fix['rule']].action}{where} ({in_text(float(fix['after_ns']), 'gain_ns')} left)")
+        where = _in_place(fix, step, outside) if fix["path"] else ""
+        steps.append(
+            f"{RULE[fix['rule']].action}{f' {where}' * bool(where)} ({in_text(float(fix['after_ns']), 'gain_ns')} left)"
+        )
     yield f"Then: {', then '.join(steps)}."
 
 

@@ -69,7 +69,8 @@ class Rule(SimulatedTexts):
     remedies, actions, gerunds: those for frameworks other than PyTorch (nightsight.events.frameworks).
 
     is_host: it removes host code of a range. is_wait: it removes waits of the CPU for the GPU. A rule with both joins
-    two others. is_graph: a CUDA graph that the program captures, which waits would cut into pieces.
+    two others. is_graph: a CUDA graph that the program captures, which waits would cut into pieces. after: the rule
+    whose fix comes first: if that is advised, this fix follows it.
     """
 
     change: str
@@ -91,6 +92,7 @@ class Rule(SimulatedTexts):
     is_host: bool = False
     is_wait: bool = False
     is_graph: bool = False
+    after: str = ""
     remedies: Mapping[str, str] = field(default_factory=dict)
     actions: Mapping[str, str] = field(default_factory=dict)
     gerunds: Mapping[str, str] = field(default_factory=dict)
@@ -546,6 +548,7 @@ RULES: Final = (
         simulated="on a separate stream",
         done="copying ahead of time",
         action="copy ahead of time, on a separate stream",
+        after="pageable_copy",
         title="Copies {where} ({name}) do not overlap with computation",
         detail="Copies on the stream of the kernels run before or after them, never at the same time.",
         remedy="Copy the next batch on a separate stream while this one is computed.",

@@ -94,7 +94,7 @@ def ladder(parts: Frame, fixes: Fixes, described: Callable[[Fix], tuple[str, str
         summary = f"After {label.replace('`', '')}: {time}. {_summary(row[[*named]], scale)}"
         # of the printed numbers, so that a reader can subtract them
         before, after = (round(length / scale.divisor, scale.decimals) for length in (before_ns, fix.after_ns))
-        change = f"\N{MINUS SIGN}{before - after:.{scale.decimals}f} {scale.symbol}"
+        change = f"\N{MINUS SIGN}{before - after:,.{scale.decimals}f} {scale.symbol}"
         rungs.append(Rung(time, label, summary, drawn, change, *described(fix)))
         before_ns = fix.after_ns
     one = "A step" if fixes.is_step else "The window"
