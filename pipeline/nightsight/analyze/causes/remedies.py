@@ -315,26 +315,23 @@ def _round_trips(scene: Scene, moved: Sequence[Remedy]) -> Iterator[Remedy]:
     returns = run[begins[is_return]]
     if not len(returns):
         return
-    # the pieces of host code in between
-    starts, ends = calls.end[rows[begins - 1]][is_return], calls.start[rows[begins]][is_return]
+    copying = rows[np.isin(run, np.append(returns, returns - 1))]
+    there_ns, back_ns = calls.end[rows[begins - 1]][is_return], calls.start[rows[begins]][is_return]
     on_thread = positions(calls.thread[rows[begins[is_return]]])
     for remedy in moved:
         if remedy.code is None:
             continue
         after, moved_ns = np.unique(remedy.code.piece), np.bincount(remedy.code.piece, remedy.code.length, len(calls))
-        inside = np.zeros(len(after), dtype=bool)
+        # the host code between the end of a copy to the host and the start of the copy back
+        between = np.zeros(len(after), dtype=bool)
         for thread, of_thread in positions(calls.thread[after]).items():
-            if thread in on_thread:
-                trips = np.searchsorted(starts[on_thread[thread]], calls.start[after[of_thread]], side="right") - 1
-                known = trips >= 0
-                inside[of_thread[known]] = calls.start[after[of_thread[known]]] <= ends[on_thread[thread][trips[known]]]
-        in_files, samples = _samples_before(scene, after[inside], _READS_OR_WRITES)
-        if (
-            moved_ns[after[inside]].sum() <= _MOSTLY * moved_ns.sum()
-            or not 0 <= in_files.sum() <= _MOSTLY * samples.sum() - 1
-        ):
+            trips, start = on_thread.get(thread, returns[:0]), calls.start[after[of_thread]]
+            trip = np.searchsorted(there_ns[trips], start, side="right") - 1
+            between[of_thread] = (trip >= 0) & (start <= np.append(back_ns[trips], -1)[trip])
+        in_files, samples = _samples_before(scene, after[between], _READS_OR_WRITES)
+        is_python = samples.any() and in_files.sum() <= _MOSTLY * samples.sum()
+        if not is_python or moved_ns[after[between]].sum() <= _MOSTLY * moved_ns.sum():
             continue
-        copying = rows[np.isin(run, np.append(returns, returns - 1))]
         time = remedy.time_ns + scene.per_step(calls.end[copying] - calls.start[copying], copying)
         edit = (*remedy.edit, *_without_work(scene, copying))
         yield replace(remedy, rule="round_trip", time_ns=time, edit=edit)
