@@ -451,7 +451,7 @@ RULES: Final = (
         done="compiling only once",
         action="compile once",
         title="Code is compiled {where}",
-        detail="Host code runs in a compiler (Triton, NVRTC, torch.compile), or until a new module is loaded.",
+        detail="Host code runs in a compiler (Triton, NVRTC, torch.compile, XLA), or until a new module is loaded.",
         remedy=(
             "Compile once: keep arguments that specialize a kernel (tl.constexpr, shapes) the same in all steps, or "
             "pad lengths; compile for all shapes; turn off the benchmark mode of cuDNN; warm up before the loop."
