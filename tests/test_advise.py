@@ -157,6 +157,22 @@ def test_the_function_that_runs_is_part_of_the_place_and_all_of_it_outside_of_ra
     assert "host code outside all NVTX ranges: " in finding.title
 
 
+def test_a_place_outside_of_ranges_is_only_named_if_there_are_ranges() -> None:
+    row = what_if({**KEPT_WAITING, "path": "(no range)", "gain_pct": 60.0})
+    for paths, place in ((["", "(no range)"], ""), (["(no range)", "step"], " outside all NVTX ranges")):
+        path = result(CRITICAL_PATH.name, pd.DataFrame({"path": paths}))
+        (finding,) = advise([result(GPU_TIME.name, gpu_table(25.0)), replayed(), row, path])
+        assert finding.cause == f"The GPU waits for host code{place}"
+
+
+def test_copying_ahead_is_the_next_fix_where_memory_has_to_be_pinned_first() -> None:
+    pageable, ahead = {**COPY, "gain_pct": 60.0}, {**COPY, "rule": "exposed_copy", "gain_pct": 20.0}
+    assert [each.rule for each in advise_on(pageable, ahead)] == ["pageable_copy"]
+    elsewhere = {**ahead, "path": "step / save"}
+    assert [each.rule for each in advise_on(pageable, elsewhere)] == ["pageable_copy", "exposed_copy"]
+    assert [each.rule for each in advise_on(ahead)] == ["exposed_copy"]
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_gain_that_is_not_worth_it_is_not_reported(rule: Any) -> None:
     row = {**COPY, "rule": rule.name}

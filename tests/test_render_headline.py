@@ -130,7 +130,13 @@ def test_a_fix_without_a_simulated_step_has_its_gain(fixes: pd.DataFrame | None)
 
 @pytest.mark.parametrize(
     ("shortest_ns", "texts"),
-    [(120_000.0, ("3.16 ms", "0.12 ms")), (9_000.0, ("3.160 ms", "0.009 ms")), (2_000_000.0, ("3.16 ms", "2.00 ms"))],
+    [
+        (120_000.0, ("3.16 ms", "0.12 ms")),
+        (9_000.0, ("3.160 ms", "0.009 ms")),
+        (2_000_000.0, ("3.16 ms", "2.00 ms")),
+        # thousandths of a millisecond would show one digit at most
+        (1_500.0, ("3,160.0 µs", "1.5 µs")),
+    ],
 )
 def test_a_short_step_keeps_two_digits(shortest_ns: float, texts: tuple[str, str]) -> None:
     fix = headline_of_advice(

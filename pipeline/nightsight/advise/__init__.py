@@ -197,7 +197,7 @@ def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Find
     is_worthwhile &= ~_occurs_once(simulated, replay)
     ranked = simulated.assign(score=score)[is_worthwhile].sort_values("score", ascending=False, kind="stable")
     named_paths: set[str] = set()
-    named: set[str] = set()
+    named: set[tuple[str, str, str]] = set()
     count = 0
     for row in ranked.to_dict("records"):
         if RULE[row["rule"]].shares_time:
@@ -205,10 +205,10 @@ def _cause_findings(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Find
             if row["path"] in named_paths and not (pd.notna(row["order"]) and row["order"] > 1):
                 continue
             named_paths.add(row["path"])
-        if RULE[row["rule"]].after in named:
-            # it is the next fix of that finding, and alone it is not possible
+        if (RULE[row["rule"]].after, row["path"], row["name"]) in named:
+            # the next fix of that finding, which names it
             continue
-        named.add(row["rule"])
+        named.add((row["rule"], row["path"], row["name"]))
         cause = _cause_finding(row, replay, tables, simulated if not count and not is_start_up else simulated[:0])
         if RULE[row["rule"]].is_graph and row["gain_pct"] > ranked["gain_pct"].iloc[0]:
             cause = replace(cause, action=_GRAPH_LATER)
@@ -348,9 +348,8 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     title = rule.of_rank if rule.of_rank and row["name"] else title
     took_ns = row["time_ns"] * max(replay["of_repetitions"], 1)
     why = _compile_reason(tables, took_ns) if rule.compiles else _obstacle(row)
-    # without a place, nothing remains of it
-    title = title if where else title.replace(" {where}", "")
-    cause = why.title.format(**texts) if why.title else title.format(**texts) + why.because
+    text = why.title or title
+    cause = (text if where else text.replace(" {where}", "")).format(**texts) + why.because
     cause += f" {per}" * (share < 1 and "{each}" not in title)
     # an engine has options instead, and the log of torch.compile its own fix
     has_code = not (is_one_time or in_engine or why.fix)

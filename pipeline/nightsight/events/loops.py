@@ -15,7 +15,7 @@ from nightsight.events.engine import ENGINE_STEP, starts_with_prompts, with_engi
 from nightsight.events.frameworks import JAX, framework_of
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.ranges import LEAST, count_instances, nested
-from nightsight.events.tuning import xla_tuning
+from nightsight.events.tuning import is_xla_tuning
 from nightsight.intervals import Flags, Ints, Spans, touches, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
@@ -473,7 +473,7 @@ def _launched_between(work: LaunchedWork, process: int, spans: pd.DataFrame) -> 
 def _launch_loops(profile: Profile, work: LaunchedWork) -> list[Loop]:
     """Return the loop of each process that repeatedly launches the same kernels in the same order."""
     names, launch, loads = _name_codes(profile), launch_keys(profile)[0], _calls(profile, _LOADS)["start_ns"].to_numpy()
-    is_tuning = _tunes(profile, work)
+    is_tuning = is_xla_tuning(profile, work.thread, work.launch_ns)
     names = np.where(is_tuning & (names >= 0), _TUNING, names)
     work = work._replace(end=np.where(is_tuning, work.start, work.end))
     syncs, least = _calls(profile, _SYNCS), 0.0 if framework_of(profile) == JAX else _LEAST_OF_ALL
@@ -563,15 +563,6 @@ LEAST_OF_WORK: Final = 0.5
 _LEAST_OF_ALL: Final = 0.1
 UNNAMED: Final = "the same"
 """The beginning of the family of a loop that was found in launches (`the same 29 launches`)."""
-
-
-def _tunes(profile: Profile, work: LaunchedWork) -> Flags:
-    """Return which operations XLA launches to choose kernels."""
-    tunes = np.zeros(len(work.start), dtype=bool)
-    for thread, spans in xla_tuning(profile).items():
-        own = np.flatnonzero(work.thread == thread)
-        tunes[own] = touches(spans, work.launch_ns[own], work.launch_ns[own] + 1)
-    return tunes
 
 
 def _name_codes(profile: Profile) -> Ints:

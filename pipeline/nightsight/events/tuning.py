@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from nightsight.events.launches import launching_calls
-from nightsight.intervals import Spans, touches, union
+from nightsight.intervals import Flags, Ints, Spans, touches, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
 from nightsight.tables import are_named, positions
@@ -17,16 +17,26 @@ _NEAR_NS: Final = 20_000_000
 _ALWAYS: Final = (np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max]))
 
 
+def is_xla_tuning(profile: Profile, thread: Ints, start_ns: Ints) -> Flags:
+    """Return which calls, by their thread and start, XLA makes to time kernels while it compiles.
+
+    All calls of a thread that launches nothing else are such calls.
+    """
+    tunes = np.zeros(len(thread), dtype=bool)
+    for key, spans in _tuning(profile).items():
+        rows = np.flatnonzero(thread == key)
+        tunes[rows] = touches(spans, start_ns[rows], start_ns[rows] + 1)
+    return tunes
+
+
 @memoize
-def xla_tuning(profile: Profile) -> dict[int, Spans]:
-    """Return when XLA times kernels while it compiles, for each thread that does: always, if it launches nothing else.
+def _tuning(profile: Profile) -> dict[int, Spans]:
+    """Return when each thread of XLA's compiler times kernels.
 
     It fills memory around the results of a kernel, checks that the kernel does not change it, and compares results.
     """
     kernels = profile.recorded("kernels")
-    if not len(kernels):
-        return {}
-    rows = np.flatnonzero(are_named(kernels["name"], _OF_XLA))
+    rows = np.flatnonzero(are_named(kernels["name"], _OF_XLA)) if len(kernels) else np.empty(0, dtype=np.int64)
     if not len(rows):
         return {}
     call, calls = launching_calls(profile), profile.recorded("api_calls")
@@ -36,7 +46,6 @@ def xla_tuning(profile: Profile) -> dict[int, Spans]:
     for key, of_thread in positions(thread[tuning]).items():
         launch_ns = start[tuning[of_thread]]
         spans = union(launch_ns - _NEAR_NS, launch_ns + _NEAR_NS)
-        others = start[launching[thread[launching] == key]]
-        is_only_tuning = touches(spans, others, others + 1).all()
-        found[key] = _ALWAYS if is_only_tuning else spans
+        launches = start[launching[thread[launching] == key]]
+        found[key] = _ALWAYS if touches(spans, launches, launches + 1).all() else spans
     return found

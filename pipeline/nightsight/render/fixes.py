@@ -82,7 +82,8 @@ class Fixes:
         least = min((fix.after_ns for fix in self.sequence), default=self.now_ns)
         scale = scale_for("ns", [self.now_ns])
         if least < _LEAST_SHOWN * scale.divisor:
-            scale = scale_for("ns", [max(least, self.now_ns * _LEAST_SHOWN**2)])
+            # the next smaller unit, not more: a step now must be readable, too
+            scale = scale_for("ns", [max(least, _LEAST_SHOWN * scale.divisor / 2)])
         digits = ((_DIGITS, self.now_ns), (_DIGITS - 1, least))
         places = (count - 1 - math.floor(math.log10(size / scale.divisor)) for count, size in digits if size > 0)
         return Scale(scale.divisor, scale.symbol, min(max(*places, 0), _DIGITS))

@@ -70,7 +70,7 @@ class Rule(SimulatedTexts):
 
     is_host: it removes host code of a range. is_wait: it removes waits of the CPU for the GPU. A rule with both joins
     two others. is_graph: a CUDA graph that the program captures, which waits would cut into pieces. after: the rule
-    whose fix comes first: if that is advised, this fix follows it.
+    whose fix comes first: if that is advised in the same place, this fix follows it.
     """
 
     change: str

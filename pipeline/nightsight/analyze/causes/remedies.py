@@ -56,8 +56,8 @@ from nightsight.events.loops import UNNAMED, loops_of
 from nightsight.events.peaks import published
 from nightsight.events.ranges import general_paths, nested_ranges
 from nightsight.events.timeline import Timeline, distinct, of_capture, operation_column
-from nightsight.events.tuning import xla_tuning
-from nightsight.intervals import Flags, Floats, Ints, Spans, covered, touches, union, without
+from nightsight.events.tuning import is_xla_tuning
+from nightsight.intervals import Flags, Floats, Ints, Spans, covered, union, without
 from nightsight.results.categories import ALLOCATION, BLOCKING_COPY, HOST, IDLE, MODULE, SYNC
 from nightsight.results.rules import KERNEL_WORDS, RULE
 from nightsight.results.serving import DECODE
@@ -169,7 +169,7 @@ _FEWEST_STARTS: Final = 2
 # frames that read, write, decode or send data; copies of the same size, by their share
 _READS_OR_WRITES: Final = (
     r"\(dataloader\.py|\b(?:_?im(?:read|write|save|decode|encode)|_?read\w*|_?write\w*|_?load\w*|_?save\w*|_?open|recv\w*|"
-    r"send\w*|dumps?|loads?|decode\w*|encode\w*) \("
+    r"send\w*|dumps?|decode\w*|encode\w*) \("
 )
 _SAME_SIZE: Final = 0.01
 # innermost frames that wait on a socket: of asyncio, servers, ZeroMQ. Workers of a DataLoader answer through one, too
@@ -723,7 +723,7 @@ def loading(scene: Scene) -> Iterator[Remedy]:
         tuning = np.union1d(_tuning_runs(scene), _xla_tuning_runs(scene))
         more = (
             *_without_work(scene, tuning),
-            *_earlier_by(scene, np.union1d(np.flatnonzero(is_compiling & lasts), tuning)),
+            *_without_waiting_for_compiler(scene, np.union1d(np.flatnonzero(is_compiling & lasts), tuning)),
             *_as_without_compiler(scene, is_loading, is_compiling & lasts, tuning),
         )
         for remedy in _remove_calls(scene, "compilation", is_loading & lasts, with_gap=is_compiling & lasts):
@@ -740,7 +740,7 @@ def loading(scene: Scene) -> Iterator[Remedy]:
                 yield remedy
 
 
-def _earlier_by(scene: Scene, compiling: Ints) -> Edit:
+def _without_waiting_for_compiler(scene: Scene, compiling: Ints) -> Edit:
     """Return the edit after which the other threads of a process do not wait while one compiles.
 
     Threads of XLA copy what a program needs. compiling: the calls that end with the compilation.
@@ -827,13 +827,8 @@ def _tuning_runs(scene: Scene) -> Ints:
 
 def _xla_tuning_runs(scene: Scene) -> Ints:
     """Return the calls with which threads of XLA's compiler time kernels; they end with its compilation."""
-    calls, spans = scene.graph.calls, xla_tuning(scene.timeline.profile)
-    found = [scene.in_calls[:0]]
-    for thread, of_thread in positions(calls.thread[scene.in_calls]).items():
-        rows = scene.in_calls[of_thread]
-        if thread in spans:
-            found.append(rows[touches(spans[thread], calls.start[rows], calls.end[rows] + 1)])
-    return np.concatenate(found)
+    calls, rows = scene.graph.calls, scene.in_calls
+    return np.asarray(rows[is_xla_tuning(scene.timeline.profile, calls.thread[rows], calls.start[rows])])
 
 
 def _without_work(scene: Scene, calling: Ints) -> Edit:
