@@ -159,7 +159,9 @@ def test_the_function_that_runs_is_part_of_the_place_and_all_of_it_outside_of_ra
 
 def test_a_place_outside_of_ranges_is_only_named_if_there_are_ranges() -> None:
     row = what_if({**KEPT_WAITING, "path": "(no range)", "gain_pct": 60.0})
-    for paths, place in ((["", "(no range)"], ""), (["(no range)", "step"], " outside all NVTX ranges")):
+    of_library = ["(no range)", "CCCL:cub::DeviceReduce::Sum", "cub::DeviceSelect::Flagged"]
+    somewhere = " outside all NVTX ranges"
+    for paths, place in ((["", "(no range)"], ""), (of_library, ""), ([*of_library, "step"], somewhere)):
         path = result(CRITICAL_PATH.name, pd.DataFrame({"path": paths}))
         (finding,) = advise([result(GPU_TIME.name, gpu_table(25.0)), replayed(), row, path])
         assert finding.cause == f"The GPU waits for host code{place}"

@@ -18,6 +18,7 @@ from nightsight.advise.replays import replay_advice
 from nightsight.advise.tables import REPLAY_COLUMNS, GainUnit, Tables, step_of
 from nightsight.advise.unsimulated import unsimulated_advice
 from nightsight.events.kernel_labels import label_of
+from nightsight.events.loops import LIBRARY_PATH
 from nightsight.model.report import Finding, Result, find
 from nightsight.results.categories import COMMUNICATION, COMPUTE, HOST
 from nightsight.results.causes import REPLAY, SIMULATED, WHAT_IF, error_pct
@@ -459,11 +460,12 @@ def _in_some(share: float, step: GainUnit) -> str:
 
 
 def _outside(tables: Tables) -> str:
-    """Return the place outside of all ranges: "" if the window has none, so that this says nothing."""
+    """Return the place outside of all ranges: "" if the program has none, so that this says nothing."""
     paths = tables.rows(CRITICAL_PATH, "path")["path"].astype("str")
     # work of the GPU has no path
     named = paths[paths != ""]
-    return "" if len(named) and named.str.startswith("(").all() else _OUTSIDE
+    is_of_program = ~(named.str.startswith("(") | named.str.match(LIBRARY_PATH))
+    return _OUTSIDE if named.empty or is_of_program.any() else ""
 
 
 def _in_place(row: Mapping[Any, Any], step: GainUnit, outside: str) -> str:

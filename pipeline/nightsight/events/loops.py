@@ -206,6 +206,8 @@ _LIBRARY_DOMAIN: Final = (
     r"StateVec|Quantum|DF|ML|Graph|Spatial|VS|CIM|OPT|Signal)(?:_python)?)"
 )
 _LIBRARY_RANGE: Final = r"nccl[A-Z]\w*$|cub::|thrust::|XlaModule:|XlaPass|XlaEmit"
+# a path of ranges, "DOMAIN:NAME / ...", that begins with one of a library
+LIBRARY_PATH: Final = rf"(?i:{_LIBRARY_DOMAIN}):|{_LIBRARY_RANGE}"
 
 
 def _is_of_program(ranges: pd.DataFrame) -> Flags:
