@@ -18,7 +18,12 @@ static void check(const char *what) {
     }
 }
 
-__device__ float at(const float *u, int n, int x, int y) { return x < 0 || y < 0 || x >= n || y >= n ? 0.0f : u[y * n + x]; }
+// beyond the wall, where the solution is zero, it has the other sign
+__device__ float at(const float *u, int n, int x, int y) {
+    const int inner_x = min(max(x, 0), n - 1), inner_y = min(max(y, 0), n - 1);
+    const float value = u[inner_y * n + inner_x];
+    return inner_x == x && inner_y == y ? value : -value;
+}
 
 __global__ void sweep(const float *u, const float *f, float *next, int n, float h2) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -43,9 +48,13 @@ __global__ void coarsen(const float *r, float *f, float *u, int n) {
     u[y * n + x] = 0.0f;
 }
 
+// bilinear: a cell is three times as near to the coarse cell that it is in as to the next one
 __global__ void correct(float *u, const float *coarse, int n) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x < n && y < n) u[y * n + x] += coarse[(y / 2) * (n / 2) + x / 2];
+    if (x >= n || y >= n) return;
+    const int half = n / 2, left = x / 2, top = y / 2, beside = left + (x % 2 ? 1 : -1), above = top + (y % 2 ? 1 : -1);
+    const float near = 9.0f * at(coarse, half, left, top) + 3.0f * at(coarse, half, beside, top);
+    u[y * n + x] += (near + 3.0f * at(coarse, half, left, above) + at(coarse, half, beside, above)) / 16.0f;
 }
 
 __global__ void source(float *f, int n) {
