@@ -537,6 +537,8 @@ def detection_service() -> None:
             self.even = nn.ModuleList([nn.Conv2d(channels, 256, 1) for channels in self.body.feature_info.channels()])
             self.tower = nn.Sequential(*[part for _ in range(4) for part in (nn.Conv2d(256, 256, 3, 1, 1), nn.ReLU())])
             self.classes, self.boxes = nn.Conv2d(256, classes, 3, 1, 1), nn.Conv2d(256, 4, 3, 1, 1)
+            for part in (*self.even, *self.tower[::2]):
+                nn.init.kaiming_normal_(part.weight)
 
         def forward(self, image: Any) -> Any:
             levels = [even(level) for even, level in zip(self.even, self.body(image), strict=True)]
@@ -545,12 +547,12 @@ def detection_service() -> None:
             scores, boxes = [], []
             for place, level in enumerate(levels):
                 stride, x = 8 * 2**place, self.tower(level)
-                scores.append(self.classes(x).sigmoid().flatten(2)[0].T)
+                scores.append(self.classes(x).float().sigmoid().flatten(2)[0].T)
                 rows, columns = (torch.arange(edge, device=x.device) * stride for edge in x.shape[2:])
                 centers = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1).flatten(0, 1)
                 reach = self.boxes(x).float().flatten(2)[0].T.exp() * stride * 2
                 boxes.append(torch.cat([centers - reach[:, :2], centers + reach[:, 2:]], 1))
-            return torch.cat(scores).float(), torch.cat(boxes)
+            return torch.cat(scores), torch.cat(boxes)
 
     detector = Detector().to(device(), kind, memory_format=torch.channels_last).eval()
 
