@@ -36,6 +36,7 @@ ROOT = HERE.parents[1]
 STEP = re.compile(r"^\S+ \S+ step ([\d.]+) ms$", re.MULTILINE)
 Job = TypeVar("Job")
 COLLECTORS = ("nsys", "torch")
+_FILES = {"C": "blind.py", "D": "fresh.py", "E": "fresh.py", "F": "third.py", "G": "third.py"}
 KEPT = ("REAL_LOCK", "REAL_BUILD", "REAL_SHARE", "REAL_SMALL", "HF_HUB_OFFLINE", "CC", "CUDA_VISIBLE_DEVICES")
 
 
@@ -43,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.real", description=__doc__)
     parser.add_argument("command", choices=["time", "capture", "record", "prove", "check"])
     parser.add_argument("cases", nargs="*", metavar="NAME[=SWITCH+...]", help="only these (default: all)")
-    parser.add_argument("--halves", default="ABCDE", help="without names, those of these halves (default: ABCDE)")
+    parser.add_argument("--halves", default="ABCDEFG", help="without names, those of these halves (default: ABCDEFG)")
     parser.add_argument("--folder", type=Path, required=True, help="for times and captures")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="more are faster, but slow each other down")
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="programs at the same time use different ones")
@@ -163,7 +164,7 @@ def keep(path: Path, name: str, form: str, step_ms: float) -> None:
 
 def program(case: RealCase) -> Path:
     """Return the file that contains a program."""
-    return HERE / {"C": "blind.py", "D": "fresh.py", "E": "fresh.py"}.get(case.half, "programs.py")
+    return HERE / _FILES.get(case.half, "programs.py")
 
 
 def script_of(case: RealCase, folder: Path) -> Path:

@@ -4,6 +4,7 @@ from typing import Final
 
 from tests.real.cases import REAL, RealCase
 from tests.real.fresh_cases import FRESH
+from tests.real.third_cases import THIRD
 
 WAITS: Final = ("wait", "wait_and_host_code")
 
@@ -30,4 +31,4 @@ BLIND: Final = (
     RealCase("pipelined_healthy", "C"),
 )
 
-ALL: Final = {**REAL, **{case.name: case for case in (*BLIND, *FRESH)}}
+ALL: Final = {**REAL, **{case.name: case for case in (*BLIND, *FRESH, *THIRD)}}

@@ -1,7 +1,8 @@
 """The real programs as data: what is wrong with each, the advice it must get, and the form in which that is mended.
 
 Causes are developed on the programs of half `A` and only reported for those of `B`. Nobody who develops causes reads
-halves `C`, `D` and `E`: they are in `blind_cases.py` and `fresh_cases.py`. Of `D`, captures and reports may be read.
+halves `C` to `G`: they are in `blind_cases.py`, `fresh_cases.py` and `third_cases.py`. Of `D`, captures and reports may
+be read.
 """
 
 from dataclasses import dataclass
