@@ -201,9 +201,13 @@ _MOST_PLACES: Final = 6
 # a range with less of the host code between two calls is not worth naming: in `audio_features` of tests/data/real, one
 # has between a tenth and a fifth (stored: from 0.05)
 _LEAST_OF_HOST_CODE: Final = 0.1
-# a processor waits this long before a page of managed memory is moved, if faults were not recorded; no kernel becomes
-# shorter than this (stored: 10 to 40 µs, 1.5 to 6 µs)
-_FAULT_NS: Final = 20_000
+# a processor waits this long before pages of managed memory are moved, if faults were not recorded. After a move, the
+# driver maps the pages for the CPU. (frames_managed of tests/data/real, H200: 70 to 100 µs between moves to the GPU; to
+# the host 50 µs and 0.34 ns per byte, little of it the program's own work.) No kernel becomes shorter than the last of
+# these (stored: 1.5 to 6 µs)
+_GPU_FAULT_NS: Final = 70_000
+_CPU_FAULT_NS: Final = 50_000
+_MAPPED_NS_PER_BYTE: Final = 0.25
 _LEAST_KERNEL_NS: Final = 3_000
 # overlap gains only this share of communication, which takes SMs and bandwidth from kernels; nothing overlaps the last
 # reduction. Over NVLink the share was a twentieth between two H100 and a quarter between two H200, over sockets more
@@ -1355,15 +1359,17 @@ def link_rate(timeline: Timeline) -> float:
 
 
 def migration(scene: Scene) -> Iterator[Remedy]:
-    """Move pages of managed memory before they are needed, at the rate of the link."""
+    """Copy what is in pages of managed memory before it is needed, at the rate of the link."""
     model, calls, work = scene.model, scene.graph.calls, scene.graph.work
     kernels = np.flatnonzero((work.operation < _kernel_count(scene)) & model.has(LAUNCH))
     stall_ns, held_ns = np.zeros(len(work)), np.zeros(len(calls))
-    for device, wait_between in _page_waits(scene.timeline, "Unified Host-to-Device", "device"):
+    for device, wait_between in _page_waits(scene.timeline, "Unified Host-to-Device", "device", _GPU_FAULT_NS):
         affected = kernels[work.device[kernels] == device]
         limit = np.maximum(scene.length[affected] - _LEAST_KERNEL_NS, 0)
         stall_ns[affected] = np.minimum(wait_between(work.start[affected], work.end[affected]), limit)
-    for process, wait_between in _page_waits(scene.timeline, "Unified Device-to-Host", "process"):
+    for process, wait_between in _page_waits(
+        scene.timeline, "Unified Device-to-Host", "process", _CPU_FAULT_NS, _MAPPED_NS_PER_BYTE
+    ):
         affected = scene.in_calls[calls.process[scene.in_calls] == process]
         held_ns[affected] = wait_between(scene.gap_start[affected], calls.start[affected])
     stalled, delayed = np.flatnonzero(stall_ns), np.flatnonzero(held_ns)
@@ -1384,7 +1390,7 @@ def _kernel_count(scene: Scene) -> int:
 
 
 def _page_waits(
-    timeline: Timeline, operation: str, column: str
+    timeline: Timeline, operation: str, column: str, fault_ns: float, mapped_ns_per_byte: float = 0.0
 ) -> Iterator[tuple[int, Callable[[Ints, Ints], Floats]]]:
     """Yield for each device or process a function that returns its wait for pages between two times.
 
@@ -1398,9 +1404,13 @@ def _page_waits(
     for key, rows in positions(integers(moves[column])).items():
         of_key = moves.iloc[rows].sort_values("start_ns")
         start, end = (of_key[name].to_numpy() for name in ("start_ns", "end_ns"))
-        transfer_ns = np.concatenate(([0], np.cumsum(of_key["bytes"].to_numpy(dtype=np.float64, na_value=0.0) / rate)))
+        moved = of_key["bytes"].to_numpy(dtype=np.float64, na_value=0.0)
+        transfer_ns = np.concatenate(([0], np.cumsum(moved / rate)))
         key_faults = faults[faults[column] == key]
-        spans = union(np.append(start - _FAULT_NS, key_faults["start_ns"]), np.append(end, key_faults["end_ns"]))
+        spans = union(
+            np.append(start - fault_ns, key_faults["start_ns"]),
+            np.append(end + mapped_ns_per_byte * moved, key_faults["end_ns"]),
+        )
 
         def wait_between(
             low: Ints, high: Ints, start: Ints = start, transfer_ns: Floats = transfer_ns, spans: Spans = spans
