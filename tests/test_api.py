@@ -154,7 +154,7 @@ def test_a_notebook_shows_the_first_screen_with_hostile_text_as_text(
     hostile = tmp_path / "<script>.sqlite"
     hostile.write_bytes(capture_file("graph").read_bytes())
     shown = ns.report(hostile)._repr_html_()
-    assert "<b>GPU 55.3 % busy. The GPU is launch-bound" in shown
+    assert "<b>GPU 55.3 % busy. The GPU waits for launches" in shown
     assert shown.count("<tr>") == 1 + 2
     assert "<script>" not in shown
 

@@ -223,7 +223,7 @@ def test_the_function_that_called_it(stacks: tuple[str, ...], caller: str) -> No
         ("(no range)", "load (a.py:3)", "train (a.py:9)", "`load` (a.py:3), called from `train`"),
         ("(no range)", "load", "train (a.py:9)", "`load`, called from `train`"),
         ("step / x", "load (a.py:3)", "train (a.py:9)", "`x` (`load` in a.py:3, called from `train`)"),
-        ("", "load", "<module> (a.py:9)", "several places (`load`, called from `<module>`)"),
+        ("", "load", "<module> (a.py:9)", "`load`, called from `<module>`"),
     ],
 )
 def test_how_a_caller_is_described(path: str, function: str, caller: str, expected: str) -> None:
@@ -237,9 +237,9 @@ def test_how_a_caller_is_described(path: str, function: str, caller: str, expect
         ("step / load", "augment (line 12)", "`load` (`augment` at line 12)"),
         ("step / load", "aten::copy_", "`load` (`aten::copy_`)"),
         ("step / load", "", "`load`"),
-        ("(no range)", "augment (data.py:12)", "`augment (data.py:12)`"),
-        ("(no range)", "", "outside all NVTX ranges"),
-        ("", "augment", "several places (`augment`)"),
+        ("(no range)", "augment (data.py:12)", "`augment` (data.py:12)"),
+        ("(no range)", "", ""),
+        ("", "augment", "`augment`"),
     ],
 )
 def test_how_a_place_is_described(path: str, function: str, expected: str) -> None:

@@ -70,7 +70,7 @@ def test_causes_are_distinguished_by_what_they_say_before_their_figures(recorded
 
 
 def test_two_findings_that_differ_in_figures_are_one_cause() -> None:
-    titles = [f"The GPU is launch-bound in `eager` ({count} launches in all): 1.7 ms" for count in ("800", "1,200")]
+    titles = [f"The GPU waits for launches in `eager` ({count} in all): 1.7 ms" for count in ("800", "1,200")]
     names = [
         measures(replace(small_report(), findings=(Finding("launch_bound", "advice", title, ""),))).causes["name"][0]
         for title in titles

@@ -94,7 +94,7 @@ def test_the_path_goes_to_scripts_and_the_screen_to_the_terminal(capture_file: C
     done, shown = on_terminal("report", capture_file("graph"), folder=tmp_path, columns=70)
     assert (done.returncode, done.stdout) == (0, "report: graph.report.html\n")
     assert "looking for causes" in shown
-    assert "\x1b[1mGPU 55.3 % busy. The GPU is launch-bound" in shown
+    assert "\x1b[1mGPU 55.3 % busy. The GPU waits for launches" in shown
     # after the last bar there is nothing but plain lines
     screen = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown[shown.index("\x1b[1mGPU") :])
     assert max(map(len, screen.splitlines())) <= 70

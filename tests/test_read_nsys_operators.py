@@ -233,9 +233,9 @@ MARK = "nightsight: modules, {} of 3 levels, {} of 40 calls, 5000 ns each in 400
 @pytest.mark.parametrize(
     ("levels", "calls", "title", "detail"),
     [
-        (3, 40, "Names of all modules, which cost 5 % of the program's time", "takes 5.000 µs here"),
-        (2, 10, "Names of modules down to level 2 of 3, which cost 1.2 % of the program's time", "it would be 5 %"),
-        (0, 0, "Names of no module", "it would be 5 %"),
+        (3, 40, "Naming all modules took 5 % of the program's time", "took 5.000 µs, measured"),
+        (2, 10, "Naming modules down to level 2 of 3 took 1.2 % of the program's time", "it would be 5 %"),
+        (0, 0, "No module was named", "it would be 5 %"),
     ],
 )
 def test_what_the_hook_says_of_its_cost_is_a_note(

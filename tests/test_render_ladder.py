@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from nightsight.model.report import Finding, Report
-from nightsight.render.figure.ladder import Ladder, ladder
+from nightsight.render.figure.ladder import Explained, Ladder, ladder
 from nightsight.render.fixes import Fix, Fixes
 from nightsight.render.page.html import render_html
 from nightsight.render.page.page import page
@@ -41,7 +41,7 @@ PARTS = pd.DataFrame(
 
 def drawn(parts: pd.DataFrame = PARTS, fixes: tuple[Fix, ...] = FIXES, **changes: Any) -> Ladder:
     view = ladder(
-        parts, Fixes(**{"now_ns": 3_140_000.0, "is_step": True, "fixes": fixes, **changes}), lambda _: ("", "")
+        parts, Fixes(**{"now_ns": 3_140_000.0, "is_step": True, "fixes": fixes, **changes}), lambda _: Explained("")
     )
     assert view is not None
     return view
@@ -63,20 +63,20 @@ def test_the_bars_are_in_the_order_of_the_fixes_and_say_what_each_gains() -> Non
     rungs = drawn().rungs
     assert [(rung.time, rung.label, rung.change) for rung in rungs] == [
         ("3.14 ms", "now", ""),
-        ("2.51 ms", "using tensor cores", "\N{MINUS SIGN}0.63 ms"),
+        ("2.51 ms", "multiply in TF32, BF16 or FP16", "\N{MINUS SIGN}0.63 ms"),
         # 2.5149 − 2.09 is 0.42 as well as the difference of what is printed
-        ("2.09 ms", "pinning memory in `io:h2d`", "\N{MINUS SIGN}0.42 ms"),
+        ("2.09 ms", "pin the memory in `io:h2d`", "\N{MINUS SIGN}0.42 ms"),
     ]
-    assert rungs[1].summary == "After using tensor cores: 2.51 ms. compute 1.50 ms, host code 0.99 ms"
+    assert rungs[1].summary == "multiply in TF32, BF16 or FP16: 2.51 ms. compute 1.50 ms, host code 0.99 ms"
 
 
 @pytest.mark.parametrize(
     ("framework", "label"),
     [
-        ("", "launching CUDA graphs"),
-        ("PyTorch", "launching CUDA graphs"),
-        ("JAX", "compiling the loop"),
-        ("Numba", "launching fewer kernels"),
+        ("", "use CUDA graphs"),
+        ("PyTorch", "use CUDA graphs"),
+        ("JAX", "put the loop into the compiled program"),
+        ("Numba", "do more per kernel"),
     ],
 )
 def test_a_bar_is_named_in_the_terms_of_the_framework(framework: str, label: str) -> None:
@@ -92,8 +92,8 @@ def test_the_table_of_fixes_has_the_words_of_the_ladder(recorded: Recorded) -> N
     (section,) = (each for each in view.method.sections + view.results if each.anchor == WHAT_IF.name)
     assert section.table is not None
     labels = {row.name.text for row in section.table.rows}
-    assert "compiling the loop" in labels
-    assert "launching CUDA graphs" not in labels
+    assert "put the loop into the compiled program" in labels
+    assert "use CUDA graphs" not in labels
 
 
 def test_the_changes_are_differences_of_the_printed_numbers() -> None:
@@ -117,11 +117,11 @@ def test_without_steps_it_is_about_the_window() -> None:
     "parts", [PARTS[:0], PARTS[PARTS["order"] < 2], PARTS.drop(columns="category"), PARTS.assign(category=HOSTILE[0])]
 )
 def test_without_a_bar_for_each_fix_there_is_no_ladder(parts: pd.DataFrame) -> None:
-    assert ladder(parts, Fixes(3e6, is_step=True, fixes=FIXES), lambda _: ("", "")) is None
+    assert ladder(parts, Fixes(3e6, is_step=True, fixes=FIXES), lambda _: Explained("")) is None
 
 
 def test_without_a_fix_there_is_no_ladder() -> None:
-    assert ladder(PARTS, Fixes(3e6, is_step=True, fixes=FIXES[2:]), lambda _: ("", "")) is None
+    assert ladder(PARTS, Fixes(3e6, is_step=True, fixes=FIXES[2:]), lambda _: Explained("")) is None
 
 
 def report(*findings: Finding) -> Report:
@@ -162,4 +162,8 @@ def test_the_ladder_of_a_capture_survives_its_json(recorded: Recorded) -> None:
     first, again = (page(each).windows.windows[0].ladder for each in (made, Report.from_json(made.to_json())))
     assert first is not None
     assert first == again
-    assert [rung.label for rung in first.rungs[:3]] == ["now", "using tensor cores", "pinning memory in `io:h2d`"]
+    assert [rung.label for rung in first.rungs[:3]] == [
+        "now",
+        "multiply in TF32, BF16 or FP16",
+        "pin the memory in `io:h2d`",
+    ]

@@ -22,7 +22,7 @@ from nightsight.results.gpu import IDLE_STACKS
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.ranks import RANKS
-from nightsight.results.rules import RULES
+from nightsight.results.rules import RULE, RULES
 from nightsight.results.steps import STEP_PARTS
 from nightsight.workflows.analysis import build_report
 from tests.program import Host, Kernel, Sync, captured, within
@@ -99,8 +99,8 @@ def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     healthy = verdict_of(*whole, replay, gains)
     assert healthy.cause == ""  # 1 % of idle time is not worth a word
     assert healthy.first == (
-        f"None of {len(RULES)} known causes is worth fixing: fusing kernels would save most, 7.5 %, and is rarely "
-        "worth the work below 13 %. Kernel efficiency was not measured. Profile with ncu to check it."
+        "Nothing worth fixing was found. The best fix would save 7.5 %: fuse the elementwise kernels. "
+        "Kernel efficiency was not measured. Profile with ncu to check it."
     )
 
 
@@ -111,13 +111,13 @@ def test_what_lies_outside_of_the_window_is_not_called_healthy() -> None:
     result = verdict(report, numbers(report))
     assert result.text == (
         "GPU 99.9 % busy. No known cause is worth fixing in these steps, but outside of them: The CPU waits for the "
-        "GPU in `validation` (cudaDeviceSynchronize). First: drop the sync, about −27 % of the whole run."
+        "GPU in `validation` (cudaDeviceSynchronize). First: remove the sync, about −27 % of the whole run."
     )
     assert report.windows[0].sentence.endswith("The 202 ms of GPU work after it are not part of it.")
     waiting = within("train", Kernel(1400), Kernel(1500, name="b"), Sync(), Host(200))
     report = build_report(captured((*[waiting] * 60, *[validation] * 200)), "two loops")
     assert verdict(report, numbers(report)).text == (
-        "GPU 93.2 % busy. The CPU waits for the GPU in `train` (cudaDeviceSynchronize). First: drop the sync, about "
+        "GPU 93.2 % busy. The CPU waits for the GPU in `train` (cudaDeviceSynchronize). First: remove the sync, about "
         "\N{MINUS SIGN}6.8 %. A step then takes 2.90 ms instead of 3.11 ms. After these steps (51.9 % of the run): The "
         "CPU waits for the GPU in `validation` (cudaDeviceSynchronize)."
     )
@@ -133,7 +133,10 @@ def test_what_takes_most_of_the_run_before_its_loop_is_told(seconds: float, time
         within("train", Kernel(1400 * times), Kernel(1500 * times, name="b"), *more)
         for more in ((Host(20),), (Sync(), Host(200 * times)))
     )
-    for step, cause, share in ((healthy, "None of", "94.5 %"), (waiting, "First: drop the sync", "94.1 %")):
+    for step, cause, share in (
+        (healthy, "None of", "94.5 %"),
+        (waiting, "First: remove the sync", "94.1 %"),
+    ):
         report = build_report(captured((load, *[step] * 600)), "start-up")
         text = verdict(report, numbers(report)).text
         assert cause in text
@@ -160,7 +163,7 @@ def test_of_a_gpu_that_waits_for_host_code_it_says_how_to_see_which() -> None:
         text = verdict_of(*BUSY, result(REPLAY.name, pd.DataFrame(row)), *others).first
         return text.removeprefix(f"None of {len(RULES)} known causes applies.").strip()
 
-    unknown = "Which code runs then was not recorded."
+    unknown = "The capture does not show which code that is."
     assert after("PyTorch") == f"{unknown} Profile with `--names python` to see it."
     assert after("CUDA") == f"{unknown} Mark the parts of the program with NVTX ranges to see it."
     assert after("PyTorch", result(IDLE_STACKS.name, pd.DataFrame({"name": ["f"]}))) == ""
@@ -170,8 +173,7 @@ def test_of_a_gpu_that_waits_for_host_code_it_says_how_to_see_which() -> None:
 def test_what_is_not_worth_its_work_is_named_in_words(rule: str) -> None:
     gains = result(WHAT_IF.name, pd.DataFrame({"rule": [rule], "gain_pct": [1.0]}))
     first = verdict_of(*BUSY, result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]})), gains).first
-    assert f": {rule} would" not in first
-    assert "1.0 %, and is rarely worth the work below " in first
+    assert first.startswith(f"Nothing worth fixing was found. The best fix would save 1.0 %: {RULE[rule].action}.")
 
 
 def test_a_list_that_was_cut_ends_with_its_own_dots() -> None:

@@ -65,7 +65,7 @@ NEEDS: Final[tuple[Entry, ...]] = (
 _FIND_WAIT: Final = (
     "Find what it waits for: a queue that fills too slowly needs more workers; hold a lock for less time."
 )
-_OUTSIDE: Final = "outside all NVTX ranges"
+_OUTSIDE: Final = "in parts without NVTX ranges"
 _BETWEEN_STEPS: Final = "between the steps of the engine"
 _MOST_RANGES: Final = 2
 _MOST_CAUSES: Final = 8
@@ -76,7 +76,7 @@ _MOST_FUSED: Final = 2
 _LEAST_OF_COMPILING: Final = 0.1
 _WHAT_IF_COLUMNS: Final = (*(column.name for column in WHAT_IF.columns if not column.is_optional), "counted_pct")
 # explains the order if its gain is larger than that of the first cause
-_GRAPH_LATER: Final = "then use a CUDA graph, which cannot contain syncs"
+_GRAPH_LATER: Final = "use CUDA graphs after that: they cannot contain syncs"
 # a cause with this share of its time before the loop belongs to the start-up
 _MOSTLY_EARLY: Final = 0.9
 # a cause that names the awaited rank comes first, unless another one gains this many times more
@@ -336,7 +336,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
     # of loads, only those that come and go have kernels
     is_one_time = bool(rule.one_time) and not replay["of_repetitions"] and (rule.compiles or not kernels)
     remedy = rule.one_time if is_one_time else rule.remedies.get(framework, rule.remedy)
-    action = rule.actions.get(framework, rule.action)
+    action = rule.action_in(framework)
     # the innermost range says most
     parts = reversed(row["path"].split(" / "))
     in_engine = rule.in_engine if step.is_of_engine else {}
@@ -366,7 +366,7 @@ def _cause_finding(row: dict[Any, Any], replay: dict[Any, Any], tables: Tables, 
                 *each_time,
                 *waiting,
                 predicted,
-                *_next_fixes(row, others, step, outside),
+                *_next_fixes(row, others, step, outside, framework),
             )
         ),
         " ".join(filter(None, (why.fix or _FIND_WAIT * bool(waits), "" if why.title and why.fix else remedy))),
@@ -469,33 +469,30 @@ def _outside(tables: Tables) -> str:
 
 
 def _in_place(row: Mapping[Any, Any], step: GainUnit, outside: str) -> str:
-    location = describe_place(row["path"], row["function"], row["caller"])
-    if location == _OUTSIDE:
-        location = _BETWEEN_STEPS if step.is_of_engine else outside
-    place = location if location in (outside, _BETWEEN_STEPS) else f"in {location}"
     # older reports lack the column
     also = row.get("also")
     others = [path for path in also.split("\n") if path] if isinstance(also, str) else []
-    if not others:
-        return place
     # the code between ranges belongs to the range around them
-    named = [describe_place(path) for path in others if not path.startswith("(")]
-    place = " and ".join((", ".join((place, *named[: _MOST_RANGES - 1])), *named[_MOST_RANGES - 1 : _MOST_RANGES]))
-    # the code between ranges belongs to them
-    return f"{place}, with the code around" if len(named) < len(others) and place.startswith("in ") else place
+    named = [path for path in others if not path.startswith("(")]
+    place = describe_place(row["path"], row["function"], row["caller"], named[:_MOST_RANGES])
+    if not place and row["path"]:
+        return _BETWEEN_STEPS if step.is_of_engine else outside
+    return f"in {place}{', with the code around' * (len(named) < len(others))}" if place else ""
 
 
-def describe_place(path: str, function: str = "", caller: str = "") -> str:
-    """Return the innermost range of a path, the function in it and its caller, as parts of a sentence."""
+def describe_place(path: str, function: str = "", caller: str = "", others: Sequence[str] = ()) -> str:
+    """Return the innermost range of a path and of others, the function in it and its caller, as parts of a sentence.
+
+    "" if there is neither a range nor a function.
+    """
     name, _, where = function.removesuffix(")").partition(" (") if function.endswith(")") else (function, "", "")
+    called = f", called from `{caller.partition(' (')[0]}`" * bool(caller)
+    if not path or path.startswith("("):
+        return f"`{name}`{f' ({where})' * bool(where)}{called}" if function else ""
+    *first, last = (f"`{each.rsplit(' / ', 1)[-1]}`" for each in (path, *others))
+    ranges = " and ".join(filter(None, (", ".join(first), last)))
     location = f"`{name}` {'at' if where.startswith('line') else 'in'} {where}" if where else f"`{name}`"
-    if path.startswith("("):
-        if caller:
-            return f"`{name}`{f' ({where})' * bool(where)}, called from `{caller.partition(' (')[0]}`"
-        return f"`{function}`" if function else _OUTSIDE
-    inner = f"`{path.rsplit(' / ', 1)[-1]}`" if path else "several places"
-    location += f", called from `{caller.partition(' (')[0]}`" * bool(caller)
-    return f"{inner} ({location})" if function else inner
+    return f"{ranges} ({location}{called})" if function else ranges
 
 
 def _innermost_ranges(path: str) -> str:
@@ -504,7 +501,9 @@ def _innermost_ranges(path: str) -> str:
     return f"{'… / ' if any(outer) else ''}{parent} / {inner}" if parent else inner
 
 
-def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: GainUnit, outside: str) -> Iterator[str]:
+def _next_fixes(
+    row: dict[Any, Any], others: pd.DataFrame, step: GainUnit, outside: str, framework: str
+) -> Iterator[str]:
     """Yield the further fixes of the best sequence if this fix is its first."""
     following = others[others["order"].fillna(0) > 1].sort_values("order")
     if row["order"] != 1 or following.empty:
@@ -512,9 +511,8 @@ def _next_fixes(row: dict[Any, Any], others: pd.DataFrame, step: GainUnit, outsi
     steps = []
     for fix in following.to_dict("records"):
         where = _in_place(fix, step, outside) if fix["path"] else ""
-        steps.append(
-            f"{RULE[fix['rule']].action}{f' {where}' * bool(where)} ({in_text(float(fix['after_ns']), 'gain_ns')} left)"
-        )
+        action = RULE[fix["rule"]].action_in(framework)
+        steps.append(f"{action}{f' {where}' * bool(where)} ({in_text(float(fix['after_ns']), 'gain_ns')})")
     yield f"Then: {', then '.join(steps)}."
 
 

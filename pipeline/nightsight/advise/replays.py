@@ -191,7 +191,7 @@ def _roof_note(kernels: pd.DataFrame, gpu_ns: "pd.Series[float]", whole_ns: floa
     # uncoalesced accesses keep a memory busy with data that nobody reads
     is_unmeasured = at_peak["unit"].isin(MEMORIES) & at_peak["excessive_pct"].isna()
     detail = _NOT_MEASURED if is_unmeasured.any() else words.detail
-    title = f"{words.title}: {in_text(min(share, 100.0), 'share_pct')} of the {of_what}"
+    title = f"{words.title} for {in_text(min(share, 100.0), 'share_pct')} of the {of_what}"
     yield Finding(AT_ROOF, "info", title, " ".join((*sentences, detail)), words.remedy, source=NCU_LIMITS.name)
 
 

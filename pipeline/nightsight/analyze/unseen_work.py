@@ -138,6 +138,6 @@ def _pauses(timeline: Timeline) -> Iterator[Finding]:
             "paused",
             "info",
             f"CUDA calls were not recorded{often} for {time}",
-            "Gaps in the call ids show that calls are missing: the recording was paused, or calls were lost. That time "
-            "is not counted in any step, and no advice is based on it.",
+            "Gaps in the numbers of calls show that some are missing: the recording was paused, or calls were lost. "
+            "That time is not counted in any step, and no advice is based on it.",
         )

@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from nightsight.events.frameworks import reported_framework
 from nightsight.model.report import Finding, Report
 from nightsight.results.causes import REPLAY, WHAT_IF, error_pct
-from nightsight.units import Scale, scale_for
+from nightsight.units import Scale, in_text, scale_for
 
 _NEEDED: Final = {"rule", "path", "gain_pct", "order", "after_ns"}
 # of a unit: less would have no digits
@@ -39,13 +40,14 @@ class Fix:
 class Fixes:
     """All fixes with a predicted gain. now_ns: a step before them. is_step: it is one, not the whole window.
 
-    framework: that of the program, "" if it is unknown.
+    framework: that of the program, "" if it is unknown. profiled_ns: a step as recorded, 0 if it is unknown.
     """
 
     now_ns: float
     is_step: bool
     fixes: tuple[Fix, ...]
     framework: str = ""
+    profiled_ns: float = 0.0
 
     @property
     def sequence(self) -> tuple[Fix, ...]:
@@ -71,19 +73,29 @@ class Fixes:
         if not math.isfinite(error_ns):
             return ""
         # of a step that nearly vanishes, only the order of magnitude is known
-        return f"± {self.scale().with_unit(error_ns)}" if error_ns < after_ns else "roughly"
+        return f"± {self.text(error_ns)}" if error_ns < after_ns else "roughly"
+
+    def text(self, length_ns: float) -> str:
+        """Return a length with its unit: the same for all, if the shortest one has digits then."""
+        return self._scale.with_unit(length_ns) if self._scale else in_text(length_ns, "gain_ns")
+
+    def saved(self, before_ns: float, after_ns: float) -> str:
+        """Return a difference as a change: that of the printed lengths, so that a reader can subtract them."""
+        if self._scale is None:
+            return f"\N{MINUS SIGN}{in_text(before_ns - after_ns, 'gain_ns')}"
+        before, after = (round(length / self._scale.divisor, self._scale.decimals) for length in (before_ns, after_ns))
+        return f"\N{MINUS SIGN}{before - after:,.{self._scale.decimals}f} {self._scale.symbol}"
 
     def _now_and_after(self, fix: Fix) -> tuple[str, str]:
-        scale = self.scale()
-        return scale.with_unit(self.now_ns), scale.with_unit(self.now_ns * (1 - fix.gain_pct / 100))
+        return self.text(self.now_ns), self.text(self.now_ns * (1 - fix.gain_pct / 100))
 
-    def scale(self) -> Scale:
-        """Return a scale with three digits for a step now, and two for the shortest."""
+    @cached_property
+    def _scale(self) -> Scale | None:
+        """A scale with three digits for a step now, and two for the shortest; None if these differ too much for one."""
         least = min((fix.after_ns for fix in self.sequence), default=self.now_ns)
         scale = scale_for("ns", [self.now_ns])
         if least < _LEAST_SHOWN * scale.divisor:
-            # the next smaller unit, not more: a step now must be readable, too
-            scale = scale_for("ns", [max(least, _LEAST_SHOWN * scale.divisor / 2)])
+            return None
         digits = ((_DIGITS, self.now_ns), (_DIGITS - 1, least))
         places = (count - 1 - math.floor(math.log10(size / scale.divisor)) for count, size in digits if size > 0)
         return Scale(scale.divisor, scale.symbol, min(max(*places, 0), _DIGITS))
@@ -105,4 +117,6 @@ def fixes_of(report: Report) -> Fixes | None:
     gains = rows["gain_pct"].tolist()
     errors = [error_pct(replay.to_dict(), gain) if has_errors else math.nan for gain in gains]
     fixes = zip(*texts, gains, map(int, orders), after, errors, strict=True)
-    return Fixes(now_ns, bool(replay["of_repetitions"]), tuple(Fix(*fix) for fix in fixes), reported_framework(report))
+    profiled_ns = float(replay.get("measured_ns", 0.0))
+    framework, is_step = reported_framework(report), bool(replay["of_repetitions"])
+    return Fixes(now_ns, is_step, tuple(Fix(*fix) for fix in fixes), framework, profiled_ns)

@@ -21,7 +21,7 @@ from nightsight.results.gpu import IDLE_STACKS
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.operators import CPU_OPS
-from nightsight.results.rules import RULE, RULES, WORTH_PCT
+from nightsight.results.rules import RULE, RULES
 from nightsight.results.steps import OPERATORS, STEP_PARTS
 from nightsight.tables import Frame
 from nightsight.texts import excerpt, middle_cut, printable, prose
@@ -66,6 +66,7 @@ class Verdict:
 
     state: how busy the GPU was, or what else was recorded. cause: the largest cost. first: the fix, and its gain. step:
     how long a step takes with it. more: what else the run lost. advice: the finding that `cause` and `first` are about.
+    nothing_found: causes were checked, and none is worth fixing.
     """
 
     state: str
@@ -75,6 +76,7 @@ class Verdict:
     more: str = ""
     about: Finding | None = None
     advice: Finding | None = None
+    nothing_found: bool = False
 
     @property
     def text(self) -> str:
@@ -101,7 +103,8 @@ def verdict(report: Report, run: Numbers) -> Verdict:
                 f"No known cause is worth fixing in these steps, but outside of them: {cause_of(outside.finding)}.",
                 f"First: {action}, about {gain_of(outside.finding)} of the whole run.",
             )
-        return Verdict(state, *sentences, more="" if outside else _before_window(report))
+        more = "" if outside else _before_window(report)
+        return Verdict(state, *sentences, more=more, nothing_found=not outside and _is_checked(report))
     outcome = _on_finding(state, causes[0], fixes_of(report))
     if outside is None or (outside.finding.gain_ns or 0) < _MORE_OUTSIDE * (causes[0].gain_ns or 0):
         return replace(outcome, more=_before_window(report))
@@ -296,23 +299,24 @@ def busy_by_device(split: Frame) -> list[float]:
 def _without_advice(report: Report, split: Frame) -> tuple[str, str]:
     """Return the sentences for a report without advice: the largest wait; the checked causes and the largest gain."""
     wait = _largest_wait_text(split)
-    if not len(report.rows(REPLAY)) or RULES[0].name in report.unchecked:
+    if not _is_checked(report):
         reason = next(iter(report.unchecked.values()), "")
         return wait, f"Causes could not be checked: {printable(reason).rstrip('.')}." if reason else ""
     gains, lacking = report.rows(WHAT_IF), not_recorded(report, split)
     hint = f" {lacking.what} {lacking.how}" if lacking else ""
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
-        return wait, f"None of {len(RULES)} known causes applies.{hint}"
+        checked = sum(rule.name not in report.unchecked for rule in RULES)
+        return wait, f"None of {checked} known causes applies.{hint}"
     largest: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
     gain, rule = in_text(float(largest["gain_pct"]), "gain_pct"), str(largest["rule"])
     # a report.json may come from another version
     known = RULE.get(rule)
-    fix = known.done_in(reported_framework(report)) if known else rule
-    worth_pct = known.worth_pct if known else WORTH_PCT
-    return wait, (
-        f"None of {len(RULES)} known causes is worth fixing: {fix} would save most, {gain}, and is rarely worth the "
-        f"work below {worth_pct:.0f} %.{hint}"
-    )
+    fix = known.action_in(reported_framework(report)) if known else rule
+    return wait, f"Nothing worth fixing was found. The best fix would save {gain}: {fix}.{hint}"
+
+
+def _is_checked(report: Report) -> bool:
+    return bool(len(report.rows(REPLAY))) and RULES[0].name not in report.unchecked
 
 
 class NotRecorded(NamedTuple):
@@ -339,7 +343,7 @@ def unnamed_code(report: Report, split: Frame) -> NotRecorded | None:
         return None
     marking = reported_framework(report) == CUDA
     how = "Mark the parts of the program with NVTX ranges" if marking else "Profile with `--names python`"
-    return NotRecorded("Which code runs then was not recorded.", f"{how} to see it.")
+    return NotRecorded("The capture does not show which code that is.", f"{how} to see it.")
 
 
 def _largest_replay(limits: Frame) -> str:

@@ -318,9 +318,9 @@ CODE: Final[Mapping[str, tuple[Code, ...]]] = {
         _code(
             _CUDA,
             """
-            cudaMemLocation place = {cudaMemLocationTypeDevice, device};
-            // before CUDA 13: cudaMemPrefetchAsync(data, bytes, device, stream)
-            cudaMemPrefetchAsync(data, bytes, place, 0, stream);
+            cudaMalloc(&data, bytes);  // instead of cudaMallocManaged
+            cudaMallocHost(&pinned, bytes);
+            cudaMemcpyAsync(data, pinned, bytes, cudaMemcpyHostToDevice, stream);
             """,
         ),
     ),

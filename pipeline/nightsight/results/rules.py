@@ -57,7 +57,7 @@ class Rule(SimulatedTexts):
     """A cause whose fix is simulated on the timeline.
 
     title: may have {where}, {name}, {cases}, {things}, {each} and {most}. change: the difference, for readers of
-    `what_if`. done: the action as a gerund ("pinning memory"). things: the noun for its cases, singular and plural.
+    `what_if`. things: the noun for its cases, singular and plural.
     causes: categories of the critical path that are evidence. worth_pct: the least gain, in percent of a step, that
     justifies the work. counts: weight of a gain when the first cause is chosen. one_time: the fix if nothing repeats.
     at_start: the fix in the start-up. of_rank: the title if the rank that the others wait for is known. saves: the
@@ -66,7 +66,7 @@ class Rule(SimulatedTexts):
     compiles: torch.compile can say why the cause occurs. in_places: action and fix in ranges with these names.
     in_engine: likewise, if the steps are those of an inference engine; "" is anywhere. of_kernel: likewise, if the
     first of the affected kernels has such a name.
-    remedies, actions, gerunds: those for frameworks other than PyTorch (nightsight.events.frameworks).
+    remedies, actions: those for frameworks other than PyTorch (nightsight.events.frameworks).
 
     is_host: it removes host code of a range. is_wait: it removes waits of the CPU for the GPU. A rule with both joins
     two others. is_graph: a CUDA graph that the program captures, which waits would cut into pieces. after: the rule
@@ -74,7 +74,6 @@ class Rule(SimulatedTexts):
     """
 
     change: str
-    done: str
     things: tuple[str, str] = ("operation", "operations")
     causes: tuple[str, ...] = ()
     worth_pct: float = WORTH_PCT
@@ -95,11 +94,10 @@ class Rule(SimulatedTexts):
     after: str = ""
     remedies: Mapping[str, str] = field(default_factory=dict)
     actions: Mapping[str, str] = field(default_factory=dict)
-    gerunds: Mapping[str, str] = field(default_factory=dict)
 
-    def done_in(self, framework: str) -> str:
-        """Return the action as a gerund, in the terms of a framework."""
-        return self.gerunds.get(framework, self.done)
+    def action_in(self, framework: str) -> str:
+        """Return the action in the terms of a framework."""
+        return self.actions.get(framework, self.action)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +127,7 @@ RULES: Final = (
             "contain five or more launches per step, because shorter code counts as launching"
         ),
         simulated="without it; but at least an eighth of its time is left, as if eight workers did it side by side",
-        done="moving host code off the critical path",
-        action="move it off the critical path",
+        action="move host code off the critical path",
         title="The GPU waits for host code {where}",
         detail="This code launches nothing while it runs, and the GPU has no work left.",
         remedy=(
@@ -205,8 +202,7 @@ RULES: Final = (
             "the program"
         ),
         simulated="host code of launching threads without the time of these samples",
-        done="moving Python code to another process",
-        action="move it to another process",
+        action="move that Python code to another process",
         title="Another Python thread holds the GIL: `{name}`",
         detail=(
             "Only one thread of a process runs Python at a time (GIL). While that thread runs, the launching thread "
@@ -224,8 +220,7 @@ RULES: Final = (
         change="no wait for the GPU here; a copy to the host that it waits for still happens, without waiting",
         looks_for="synchronizing calls, and copies to the host that block, by range",
         simulated="the thread continues immediately",
-        done="removing the sync",
-        action="drop the sync",
+        action="remove the sync",
         title="The CPU waits for the GPU {where} ({name})",
         detail="While it waits, its thread launches nothing, so the GPU idles until the next launches arrive.",
         remedy=(
@@ -275,8 +270,7 @@ RULES: Final = (
             "size; not if most samples of Python's stack read, write, decode or send data"
         ),
         simulated="without the host code and the copies; the time of the same work on the GPU is not known",
-        done="computing it on the GPU",
-        action="compute it on the GPU",
+        action="compute on the GPU",
         title="Data makes a round trip to the host {where}",
         detail="The GPU's results are copied to the host, Python computes there, and as many bytes are copied back.",
         remedy=(
@@ -298,8 +292,7 @@ RULES: Final = (
         change="neither the wait nor the host code in this range",
         looks_for="a wait and host code in one range",
         simulated="without both, if that gains 1.2 times as much as the better of the two alone",
-        done="removing a sync and the host code after it",
-        action="drop the sync or move the host code",
+        action="remove the sync, or move the host code",
         title="The GPU idles {where}: the CPU waits for it, then runs host code",
         detail="The sync keeps the CPU from running ahead, so the GPU has no work during the host code after it.",
         remedy=(
@@ -322,10 +315,9 @@ RULES: Final = (
             "launches with at most 100 µs of host code between them (500 µs in ranges that contain five or more)"
         ),
         simulated="one graph per step, or one between two waits: 10 µs to launch it, no CPU time between its kernels",
-        done="launching CUDA graphs",
-        action="use a CUDA graph",
-        title="The GPU is launch-bound {where} ({cases} {things} {each}{most})",
-        detail="The CPU takes longer to launch this work than the GPU takes to run it.",
+        action="use CUDA graphs",
+        title="The GPU waits for launches {where} ({cases} {each}{most})",
+        detail="The program is launch-bound: the CPU takes longer to launch this work than the GPU takes to run it.",
         remedy=(
             "Capture the work in a CUDA graph (torch.compile, torch.cuda.graph), or launch less: fused kernels, fused "
             "or foreach optimizers, larger batches. A graph cannot contain a sync."
@@ -334,7 +326,6 @@ RULES: Final = (
         causes=(LAUNCH,),
         is_graph=True,
         actions={"JAX": "put the loop into the compiled program", "Numba": "do more per kernel"},
-        gerunds={"JAX": "compiling the loop", "Numba": "launching fewer kernels"},
         worth_pct=5.0,
         counts=0.4,
         in_engine={
@@ -372,7 +363,6 @@ RULES: Final = (
             "with up to 10 ms of host code between them"
         ),
         simulated="as one CUDA graph per step, or one between two waits",
-        done="compiling the step",
         action="jit the whole step (jax.jit)",
         title="JAX dispatches operations one by one {where} ({cases} {things} {each}{most})",
         detail="Outside of jax.jit, each operation is a program that Python finds, prepares and launches.",
@@ -389,7 +379,6 @@ RULES: Final = (
         change="nothing is allocated or freed",
         looks_for="calls that allocate or free memory",
         simulated="without them and their waits",
-        done="allocating only once",
         action="allocate before the loop",
         title="GPU memory is allocated and freed {where} ({cases} {things} {each}, most time in {name})",
         detail="cudaFree waits for the GPU, and cudaMalloc is slow.",
@@ -420,13 +409,12 @@ RULES: Final = (
             "without them; if modules are also unloaded, without the calls, small copies and host code (up to 100 µs "
             "each) between the same two launches, too, as for plans of cuFFT"
         ),
-        done="loading code only once",
-        action="load once, before the work",
-        title="Modules or kernels are loaded {where}, most time in {name}",
+        action="load each module once, before the loop",
+        title="Modules and kernels are loaded while the program runs {where} (mostly {name})",
         detail="A thread launches nothing while it loads code.",
         remedy=(
-            "Load each module once, before the loop: at the start, or by running every kernel and shape. Create plans "
-            "and handles of libraries once and keep them (cufftPlan, cublasCreate; in PyTorch, "
+            "Load each module once, before the loop: load it at the start, or run every kernel and shape once. Create "
+            "plans and handles of libraries once and keep them (cufftPlan, cublasCreate; in PyTorch, "
             "torch.backends.cuda.cufft_plan_cache.max_size)."
         ),
         one_time=(
@@ -448,10 +436,9 @@ RULES: Final = (
             "seen"
         ),
         simulated="without them and that host code",
-        done="compiling only once",
         action="compile once",
-        title="Code is compiled {where}",
-        detail="Host code runs in a compiler (Triton, NVRTC, torch.compile, XLA), or until a new module is loaded.",
+        title="Code is compiled while the program runs {where}",
+        detail="The GPU waits while the CPU compiles (Triton, NVRTC, torch.compile, XLA) and loads the result.",
         remedy=(
             "Compile once: keep arguments that specialize a kernel (tl.constexpr, shapes) the same in all steps, or "
             "pad lengths; compile for all shapes; turn off the benchmark mode of cuDNN; warm up before the loop."
@@ -466,7 +453,7 @@ RULES: Final = (
         ),
         things=("call", "calls"),
         causes=(MODULE, HOST),
-        actions={"JAX": "give jax.jit few different shapes"},
+        actions={"JAX": "pad inputs to a few fixed shapes"},
         remedies={
             "JAX": (
                 "jax.jit compiles again for each new shape, type and static argument. Pad batches to a few lengths, "
@@ -491,8 +478,7 @@ RULES: Final = (
             "some where workers start or end, at least twice"
         ),
         simulated="without that host code",
-        done="keeping the data loader's workers",
-        action="keep the workers",
+        action="keep the data loader's workers",
         title="The data loader starts new workers for each epoch",
         detail="Each epoch starts new processes, waits for their first batch, and ends them.",
         remedy=(
@@ -511,7 +497,6 @@ RULES: Final = (
             "at the rate of pinned copies in the capture, else 85 % of the link's published rate, and no call waits; "
             "with JAX, at this rate on a separate stream"
         ),
-        done="pinning memory",
         action="pin the memory",
         title="Copies use pageable memory {where} ({name})",
         detail=(
@@ -546,7 +531,6 @@ RULES: Final = (
         change="copies on a separate stream, ahead of time",
         looks_for="copies of 256 kB or more from pinned memory, or what `pageable_copy` leaves of others",
         simulated="on a separate stream",
-        done="copying ahead of time",
         action="copy ahead of time, on a separate stream",
         after="pageable_copy",
         title="Copies {where} ({name}) do not overlap with computation",
@@ -564,7 +548,6 @@ RULES: Final = (
         change="copies between GPUs on a separate stream",
         looks_for="copies of 256 kB or more from GPU to GPU",
         simulated="on a separate stream; work that waits for them by an event or a call still does",
-        done="overlapping copies between GPUs",
         action="copy between GPUs on a separate stream",
         title="Copies between GPUs {where} do not overlap with computation",
         detail="The next kernels of the stream wait for these copies, whether they need the data or not.",
@@ -588,7 +571,6 @@ RULES: Final = (
         change="each process has its own GPU; `name`: the number of processes",
         looks_for="kernels of different processes that overlap on one GPU, other than those of ranks that communicate",
         simulated="with half of the time in which kernels overlap",
-        done="giving each process its own GPU",
         action="give each process its own GPU",
         title="{name} share the GPU, and their kernels slow each other down",
         detail="Kernels of several processes take turns, or divide the GPU between them.",
@@ -605,7 +587,6 @@ RULES: Final = (
         change="all rows are computed instead of those that a boolean mask selects",
         looks_for="PyTorch's kernels that count the selected rows and write their positions, with the wait in between",
         simulated="only the kernels that take or put the values remain; for values that are written back, one of both",
-        done="computing all rows instead of selecting some",
         action="use torch.where instead of indexing with a mask",
         title="Tensors are indexed with boolean masks {where}",
         detail=(
@@ -630,7 +611,6 @@ RULES: Final = (
             "each on its own stream: work of other threads delays a kernel only by the share of the SMs that it fills "
             "(its blocks, of 256 threads, per SM)"
         ),
-        done="giving each thread its own stream",
         action="give each thread its own stream",
         title="{name} share the default stream {where}, so their work waits for each other",
         detail="Operations of one stream run one after the other, although threads launched them at the same time.",
@@ -661,7 +641,6 @@ RULES: Final = (
         change="copies to pinned memory, on a separate stream, that nothing waits for",
         looks_for="copies of 256 kB or more to the host",
         simulated="on a separate stream, and nothing waits",
-        done="leaving results on the GPU",
         action="leave the results on the GPU",
         title="Results are copied to the host {where}",
         detail="Results leave the GPU in each step, and the thread waits for them.",
@@ -690,7 +669,6 @@ RULES: Final = (
         change="one copy per step instead of many",
         looks_for="eight or more copies of less than 256 kB in a range in each step",
         simulated="one copy per step",
-        done="merging small copies",
         action="merge the copies into one",
         title="{cases} small copies {each} {where} ({name})",
         detail="Each costs a call and usually a wait; the bytes cost next to nothing.",
@@ -701,16 +679,20 @@ RULES: Final = (
     ),
     Rule(
         name="migration",
-        change="pages of managed memory are moved ahead of time, at the rate of the link",
+        change="the bytes of these pages are copied at the rate of the link, and nothing waits for pages",
         looks_for="kernels and host code during which pages of managed memory migrate to them",
-        simulated="pages are already there; moving them takes the time of their bytes at the link's rate",
-        done="prefetching managed memory",
-        action="prefetch the pages",
+        simulated=(
+            "without waiting for pages: 70 µs before a move to the GPU, or the recorded faults; 50 µs before a move to "
+            "the host, and 0.25 ns per byte after it, until they are mapped. The same bytes are copied at the link's "
+            "rate"
+        ),
+        action="copy explicitly instead",
         title="Kernels or host code wait for pages of managed memory {where}",
-        detail="Code that touches a page on the other side stops until the driver has moved it.",
+        detail="Code that touches a page on the other side stops until the driver has moved and mapped it.",
         remedy=(
-            "Prefetch pages: to the GPU before the kernel, to the host before the CPU reads. Or keep the data on the "
-            "GPU (cudaMalloc), and copy from and to pinned memory."
+            "Keep the data on the GPU (cudaMalloc), and copy it from and to pinned memory. Or prefetch managed memory, "
+            "to the GPU before the kernel and to the host before the CPU reads: that helps less, as pages are still "
+            "mapped."
         ),
         causes=(COMPUTE, HOST),
     ),
@@ -725,8 +707,7 @@ RULES: Final = (
             "half of their time is hidden; a seventh for those as fast as NVLink (80 GB/s and more; 30 % where bytes "
             "are unknown): the rest slows down concurrent kernels, or has none to overlap with"
         ),
-        done="hiding communication",
-        action="overlap it with computation",
+        action="overlap communication with computation",
         title="The GPU waits for exposed communication",
         detail=(
             "Kernels wait for a collective although other work could overlap with it. The prediction hides half of "
@@ -749,7 +730,6 @@ RULES: Final = (
             "kernels: the same two or more sizes in the same order, and the next kernels do not wait for them"
         ),
         simulated="only the last pass transfers data; ranks still meet where they did",
-        done="reducing gradients once per update",
         action="reduce gradients once per update",
         title="Gradients are reduced in each of {name} between two updates",
         detail="The optimizer uses only their sum, so one reduction in the last pass is enough.",
@@ -771,7 +751,6 @@ RULES: Final = (
             "one collective for all: the time of a message once (8 µs, or that of the smallest collective), and the "
             "time that each takes beyond that; without the launches of the others"
         ),
-        done="joining small collectives",
         action="join the small collectives into one",
         title="{cases} small collectives {each} {where} ({name})",
         detail="Each waits for a message between all ranks, and costs a launch; the bytes cost next to nothing.",
@@ -798,7 +777,6 @@ RULES: Final = (
             "their stage; experts are left to `uneven_experts`"
         ),
         simulated="in each step, all compute for the average time",
-        done="balancing work across ranks",
         action="balance work across ranks",
         title="{name} computes longer than the others, which wait for it in collectives",
         detail="A collective transfers nothing until its last rank arrives.",
@@ -813,7 +791,6 @@ RULES: Final = (
             "step, the third to the fourth"
         ),
         simulated="all compute for the average time, in each such interval",
-        done="balancing the experts",
         action="balance the experts",
         title="{name} has more expert work, and the others wait for it in all-to-alls",
         detail="Results of experts are returned only after the slowest rank arrives.",
@@ -828,7 +805,6 @@ RULES: Final = (
         change="all stages of a pipeline compute for the same time, their average",
         looks_for="a pipeline stage that computes longer than the average stage, by 5 % or more",
         simulated="all stages compute for the average time",
-        done="splitting layers evenly across pipeline stages",
         action="split layers evenly across stages",
         title="{name} is the slowest stage of the pipeline, and the others wait for it",
         detail="Each microbatch passes through all stages, so the slowest one sets the pace.",
@@ -849,7 +825,6 @@ RULES: Final = (
             "85 % of the ratio of the GPU's published peaks (TF32; FP16 on Volta and Turing); no kernel below 6 µs; "
             "with ncu, no less than DRAM needs"
         ),
-        done="using tensor cores",
         action="multiply in TF32, BF16 or FP16",
         title="FP32 math runs without tensor cores",
         detail="CUDA cores multiply FP32 at a fraction of the rate of tensor cores in TF32, FP16 or BF16.",
@@ -880,12 +855,11 @@ RULES: Final = (
             "worthwhile in PyTorch, half of the host code before the other launches of the model goes, too, since "
             "torch.compile replaces it (this counts less in the choice of the first finding)"
         ),
-        done="fusing kernels",
         action="fuse the elementwise kernels",
-        title="Consecutive elementwise kernels move the same data repeatedly",
+        title="Elementwise operations run as separate kernels",
         detail=(
-            "Each kernel reads its inputs from memory and writes its output for the next one to read. A fused kernel "
-            "reads and writes once."
+            "Each kernel is launched, reads its inputs from memory, and writes its output for the next one to read. A "
+            "fused kernel is launched once, and reads and writes once."
         ),
         remedy=(
             "Compile the model or the function around them, which also launches the other kernels with less host code. "
@@ -910,7 +884,6 @@ RULES: Final = (
             "three places spread over the window"
         ),
         simulated="the matrix multiplications are unchanged; the kernels between them take no time",
-        done="fusing attention",
         action="use a fused attention kernel",
         title="Attention is not fused, and its scores go through memory",
         detail=(
@@ -935,7 +908,6 @@ RULES: Final = (
             "by the size of heads, 55 % of the time for 128, 62 % for 64, 64 to 72 % for others (93 % for 32), but not "
             "less than 20 µs"
         ),
-        done="using attention kernels for Hopper",
         action="use FlashAttention-3 or cuDNN attention",
         title="Attention runs in FlashAttention-2, which does not use Hopper's own instructions",
         detail=(
@@ -957,7 +929,6 @@ RULES: Final = (
             "launches with the same grids as the forward pass of the same step"
         ),
         simulated="without these kernels, their launches and the host code between them",
-        done="keeping activations",
         action="keep activations in memory where they fit (no checkpointing)",
         title="Activation checkpointing computes the forward pass again",
         detail="The backward pass first repeats the forward pass of each block, because its results were not kept.",
@@ -973,7 +944,6 @@ RULES: Final = (
         change="operands of matrix multiplications start at multiples of 16 bytes",
         looks_for="kernels of CUTLASS on tensor cores that load one or two elements at a time, by their names",
         simulated="35 % of the time for one element, 60 % for two",
-        done="aligning matrices",
         action="pad the dimension to a multiple of 8 (FP16, BF16)",
         title="Matrix multiplications are misaligned for tensor cores",
         detail=(
@@ -997,7 +967,6 @@ RULES: Final = (
             "one kernel per step, without the host code and calls of the other launches; 45 % of the time: 7 of 18 "
             "reads and writes of tensors remain; with fewer than five kernels (momentum), 62 %"
         ),
-        done="fusing the optimizer",
         action="use a fused optimizer",
         title="The optimizer is not fused",
         detail="Each operation reads and writes the parameters' state again; a fused update does so once.",
@@ -1012,7 +981,6 @@ RULES: Final = (
         change="kernels that compute in FP64 take half of their time in FP32",
         looks_for="kernels with 64-bit types, or FP64 matrix multiplications, by their names",
         simulated="half, except for 3 µs",
-        done="computing in FP32",
         action="compute in FP32",
         title="Kernels compute in FP64",
         detail=(
@@ -1032,7 +1000,6 @@ RULES: Final = (
             "3 µs or more, if they take a tenth of the time of all GPU work or more"
         ),
         simulated="without them and their launches; the host code before these stays",
-        done="removing copies within the GPU",
         action="avoid the copies",
         title="Tensors are copied within the GPU's memory",
         detail="A copy reads and writes all bytes of a tensor and computes nothing.",
@@ -1048,7 +1015,6 @@ RULES: Final = (
         change="no conversions between NCHW and NHWC",
         looks_for="kernels that convert tensors from NCHW to NHWC or back",
         simulated="without them",
-        done="keeping one layout",
         action="use channels_last",
         title="Convolutions convert the layout of their tensors",
         detail=(
@@ -1061,7 +1027,6 @@ RULES: Final = (
         change="nothing is concatenated: new data is written directly to its place",
         looks_for="kernels of `torch.cat`",
         simulated="without them",
-        done="writing in place instead of concatenating",
         action="write into a preallocated buffer",
         title="Tensors are concatenated repeatedly",
         detail="A concatenation reads and rewrites all of its inputs: a cache that grows by little is copied whole.",
@@ -1079,7 +1044,6 @@ RULES: Final = (
             "blocks than half of its SMs"
         ),
         simulated="blocks divided by SMs; with ncu, no less than the busiest unit needs",
-        done="launching more blocks",
         action="launch more blocks",
         title="A long kernel uses few of the GPU's SMs",
         detail="Its grid has fewer blocks than the GPU has SMs, and nothing else runs meanwhile.",
@@ -1148,11 +1112,11 @@ KERNEL_WORDS: Final = {
             name="at_roof",
             looks_for="ncu: the busiest unit is at 80 % or more; a note if such kernels take a quarter of the window",
             simulated="none: only less work for that unit helps",
-            action="do less of that work",
-            title="Kernels at the hardware limit",
+            action="fuse kernels, or use smaller types",
+            title="Kernels run at the hardware limit",
             detail="The unit that limits them is nearly always busy, so only doing less work helps.",
             remedy=(
-                "Do less of that work. For traffic: fuse kernels with their neighbors or use a smaller type. For "
+                "For traffic: fuse kernels with their neighbors or use a smaller type. For "
                 "arithmetic: use a smaller type or fewer operations."
             ),
         ),
@@ -1298,14 +1262,13 @@ SMALL_BATCH: Final = UnsimulatedRule(
     rest=": with {times} times the work, {each} would take {duration}, {per_item} less per item",
     detail=(
         "Kernels fill a small part of the GPU, so launches and latencies determine the time. With more data, the same "
-        "kernels run on more SMs at the same time. Host code other than launches is assumed to take as many times as "
-        "long; vectorized code takes less."
+        "kernels run on more SMs at the same time. Other host code is assumed to grow with the work; vectorized "
+        "code grows less."
     ),
     remedy=(
-        "Process more per step: a larger batch where results allow it, many environments at once "
-        "(`gymnasium.make_vec(name, num_envs=64)`), requests together (dynamic batching), lists of texts instead of "
-        "one text (`tokenizer(texts, padding=True)`), independent systems or seeds side by side (torch.vmap, "
-        "jax.vmap)."
+        "Use a larger batch where results allow it. Likewise: many environments at once "
+        "(`gymnasium.make_vec(name, num_envs=64)`), lists of texts instead of one (`tokenizer(texts, padding=True)`), "
+        "independent systems or seeds side by side (torch.vmap, jax.vmap), requests together (dynamic batching)."
     ),
 )
 PROMPTS_BLOCK: Final = UnsimulatedRule(

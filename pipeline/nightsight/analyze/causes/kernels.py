@@ -565,7 +565,7 @@ def _find_chains_to_fuse(work: _WindowWork, steps: Ints) -> Iterator[KernelRemed
         rows = np.concatenate([repeated.rows for repeated in chains])
         fused = [_fused_times(work, repeated.rows, repeated.chain) for repeated in chains]
         others = len(chains) - 1
-        place = listed(chains[0].words, _WORDS) + (f" and {counted(others, 'more chain')}" if others else "")
+        place = listed(chains[0].words, _WORDS) + (f", and {counted(others, 'other chain')}" if others else "")
         yield replace(work.remedy("fusion", place, rows, np.concatenate(fused)), compiles_model=True)
 
 

@@ -172,19 +172,19 @@ def cost_of_names(marks: pd.DataFrame) -> Finding | None:
         return None
     share, match = max(zip(shares, matches, strict=True), key=lambda pair: pair[0])
     level, levels = int(match["levels"]), int(match["of_levels"])
-    outer = f"modules down to level {level} of {levels}" if level else "no module"
+    outer = f"modules down to level {level} of {levels}"
     modules = "all modules" if level == levels else outer
     cost = format_value(int(match["cost"]), "cost_ns")
-    detail = f"A range around the call of a module takes {cost} here, measured while the program ran."
+    detail = f"A range around a call of a module took {cost}, measured while the program ran."
     if level < levels:
         pct = 100 * int(match["of_calls"]) * int(match["cost"]) / max(int(match["took"]), 1)
         detail += f" With those of inner modules it would be {pct:.2g} %: more than the 2 % that --names auto allows."
     return Finding(
         "names",
         "info",
-        f"Names of {modules}, which cost {100 * share:.2g} % of the program's time" if level else f"Names of {modules}",
+        f"Naming {modules} took {100 * share:.2g} % of the program's time" if level else "No module was named",
         detail,
-        "To name all of them: --names modules. To name none: --names off.",
+        "To name none: --names off." if level == levels else "To name all: --names modules. To name none: --names off.",
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 import pandas as pd
 
@@ -14,10 +14,21 @@ from nightsight.results.categories import BUSY, IDLE
 from nightsight.results.rules import RULE
 from nightsight.tables import Frame
 from nightsight.texts import excerpt, printable
-from nightsight.units import Scale, in_text
+from nightsight.units import in_text
 
 _NEEDED: Final = {"order", "category", "time_ns"}
 _LENGTH: Final = 60
+_ACTION: Final = 50
+# a step that the profiler makes longer by more is named with both lengths
+_LONGER: Final = 1.1
+
+
+class Explained(NamedTuple):
+    """Where a page explains a fix, what it gained when it was measured, and its name there; "" for unknown ones."""
+
+    anchor: str
+    proof: str = ""
+    action: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,17 +79,19 @@ class Ladder(Picture):
         return replace(self, rungs=tuple(rungs))
 
 
-def ladder(parts: Frame, fixes: Fixes, described: Callable[[Fix], tuple[str, str]]) -> Ladder | None:
+def ladder(
+    parts: Frame, fixes: Fixes, explained: Callable[[Fix], Explained], *, is_of_others: bool = False
+) -> Ladder | None:
     """Return the ladder of the result `fix_ladder`; None without a fix, or if the tables do not belong together.
 
-    described: returns the anchor of a fix on the page, and its proof.
+    is_of_others: no gain is predicted for the first fix on the page.
     """
     if not fixes.sequence or not set(parts) >= _NEEDED:
         return None
     table = _by_category(parts)
     if table.index.tolist() != list(range(len(fixes.sequence) + 1)):
         return None
-    scale, whole = fixes.scale(), float(table.iloc[0].sum())
+    whole = float(table.iloc[0].sum())
     if not whole > 0:
         return None
     largest = table.max()
@@ -87,18 +100,19 @@ def ladder(parts: Frame, fixes: Fixes, described: Callable[[Fix], tuple[str, str
     for fix, (_, row) in zip((None, *fixes.sequence), table.iterrows(), strict=True):
         drawn = tuple(_parts(row, whole))
         if fix is None:
-            time = scale.with_unit(fixes.now_ns)
-            rungs.append(Rung(time, "now", f"Now: {time}. {_summary(row[[*named]], scale)}", drawn))
+            time = fixes.text(fixes.now_ns)
+            profiled = f" ({fixes.text(fixes.profiled_ns)} with the profiler)"
+            label = f"now{profiled * (fixes.profiled_ns > _LONGER * fixes.now_ns)}"
+            rungs.append(Rung(time, label, f"Now: {time}. {_summary(row[[*named]], fixes)}", drawn))
             continue
-        label, time = _label(fix, fixes.framework), scale.with_unit(fix.after_ns)
-        summary = f"After {label.replace('`', '')}: {time}. {_summary(row[[*named]], scale)}"
-        # of the printed numbers, so that a reader can subtract them
-        before, after = (round(length / scale.divisor, scale.decimals) for length in (before_ns, fix.after_ns))
-        change = f"\N{MINUS SIGN}{before - after:,.{scale.decimals}f} {scale.symbol}"
-        rungs.append(Rung(time, label, summary, drawn, change, *described(fix)))
+        anchor, proof, action = explained(fix)
+        label, time = _label(fix, action, fixes.framework), fixes.text(fix.after_ns)
+        summary = f"{label.replace('`', '')}: {time}. {_summary(row[[*named]], fixes)}"
+        rungs.append(Rung(time, label, summary, drawn, fixes.saved(before_ns, fix.after_ns), anchor, proof))
         before_ns = fix.after_ns
     one = "A step" if fixes.is_step else "The window"
-    title = f"{one} now, and after each fix in the best order (predicted, without the profiler)"
+    each = "other fix" if is_of_others else "fix"
+    title = f"{one} now, and after each {each} in the best order (predicted, without the profiler)"
     return Ladder(title=title, keys=keys_of(named), rungs=tuple(rungs), whole_ns=whole)
 
 
@@ -111,14 +125,16 @@ def _by_category(parts: Frame) -> pd.DataFrame:
     return table.reindex(columns=[name for name in (*BUSY, *IDLE) if name in table])
 
 
-def _label(fix: Fix, framework: str) -> str:
-    name = RULE[fix.rule].done_in(framework) if fix.rule in RULE else printable(fix.rule)
+def _label(fix: Fix, action: str, framework: str) -> str:
+    """Return the name of a fix as on the page if it is short, and its place."""
+    name = RULE[fix.rule].action_in(framework) if fix.rule in RULE else printable(fix.rule)
+    name = action if 0 < len(action) <= _ACTION else name
     place = fix.path.rsplit(" / ", 1)[-1] if not fix.path.startswith("(") else ""
     return f"{name} in `{excerpt(place, _LENGTH)}`" if place else name
 
 
-def _summary(row: "pd.Series[float]", scale: Scale) -> str:
-    return ", ".join(f"{name} {scale.with_unit(time)}" for name, time in row.items() if time > 0)
+def _summary(row: "pd.Series[float]", fixes: Fixes) -> str:
+    return ", ".join(f"{name} {fixes.text(time)}" for name, time in row.items() if time > 0)
 
 
 def _parts(row: "pd.Series[float]", whole: float) -> Iterator[RungPart]:

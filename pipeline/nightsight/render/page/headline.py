@@ -10,7 +10,7 @@ from nightsight.model.report import Finding, Report
 from nightsight.render.fixes import Fixes, fixes_of
 from nightsight.render.summary import Numbers
 from nightsight.render.table.view import floats
-from nightsight.render.verdict import Verdict, first_sentences, gain_of, limit_of, mean_shares, unnamed_code
+from nightsight.render.verdict import SENTENCES, Verdict, first_sentences, gain_of, limit_of, mean_shares, unnamed_code
 from nightsight.results.categories import COMPUTE, COPIES, GRAPHS
 from nightsight.results.gpu import CUDA_GPU_KERN_SUM
 from nightsight.results.gpu_time import TIME_SPLIT
@@ -45,8 +45,13 @@ def headline(outcome: Verdict, report: Report, run: Numbers) -> Headline:
     if run.busy_pct_by_device and outcome.about is None:
         step_ns = run.step_ns if run.step_ns is not None else run.profiled_step_ns
         step = "" if step_ns is None else f"A step takes {in_text(step_ns, 'step_ns')}."
-        title, limit = _largest_part(report) or (outcome.cause or outcome.state, "")
-        return Headline(title, more=" ".join(part for part in (limit, outcome.first, step, outcome.more) if part))
+        part = _largest_part(report)
+        if part and outcome.nothing_found:
+            title, *others = SENTENCES.split(outcome.first, maxsplit=1)
+            more = [outcome.state, step, part, outcome.cause, *others]
+        else:
+            title, more = part or outcome.cause or outcome.state, [outcome.first, step]
+        return Headline(title, more=" ".join(filter(None, (*more, outcome.more))))
     if outcome.cause and len(report.rows(NCU_LIMITS)):
         return Headline(outcome.cause, more=outcome.state)
     return Headline(outcome.state, more=" ".join(part for part in (outcome.cause, outcome.first) if part))
@@ -71,7 +76,7 @@ def _on_advice(outcome: Verdict, finding: Finding, fixes: Fixes | None) -> Headl
         if fix.order and len(fixes.sequence) > 1:
             count = len(fixes.sequence)
             together = _COUNTS.get(count, f"All {count} fixes")
-            fix_text += f" {together} together: *{fixes.scale().with_unit(fixes.sequence[-1].after_ns)}*."
+            fix_text += f" {together} together: *{fixes.text(fixes.sequence[-1].after_ns)}*."
     elif fix_text:
         fix_text += f"{gain and f': about *{gain}*'}{proof and f' ({proof})'}."
     elif finding.severity != "advice":
@@ -88,27 +93,27 @@ def _unnamed(finding: Finding, report: Report) -> str:
     return f"{lacking.what} {lacking.how}" if lacking else ""
 
 
-def _largest_part(report: Report) -> tuple[str, str] | None:
-    """Return a sentence on the kernel or the copies that take most of the time, and one on what limits the kernel.
+def _largest_part(report: Report) -> str:
+    """Return what takes most of the time, the largest kernel or copies, and what limits the kernel.
 
-    None if the GPU mostly waits; "" for a limit if no kernel was measured with ncu.
+    "" if the GPU mostly waits.
     """
     shares = mean_shares(report.rows(TIME_SPLIT))
     part = str(shares.idxmax()) if len(shares) else ""
     kernels = report.rows(CUDA_GPU_KERN_SUM)
     if part == GRAPHS:
-        return f"CUDA graphs take {in_text(float(shares[part]), 'share_pct')} of the time, recorded as a whole.", ""
+        return f"CUDA graphs take {in_text(float(shares[part]), 'share_pct')} of the time, recorded as a whole."
     if part == COPIES:
-        return f"Copies and memsets take {in_text(float(shares[part]), 'share_pct')} of the time.", ""
+        return f"Copies and memsets take {in_text(float(shares[part]), 'share_pct')} of the time."
     if part != COMPUTE or not {"name", "total_ns"} <= set(kernels.columns):
-        return None
+        return ""
     times = floats(kernels["total_ns"])
     if not np.nansum(times) > 0:
-        return None
+        return ""
     largest = int(np.nanargmax(times))
     share = 100 * float(times[largest]) / float(np.nansum(times))
     name = label_of(str(kernels["name"].iloc[largest]), _NAME)
-    return f"The largest kernel, `{name}`, takes {share:.0f} % of the kernel time.", _limit(report, name)
+    return f"The largest kernel, `{name}`, takes {share:.0f} % of the kernel time. {_limit(report, name)}".rstrip()
 
 
 def _limit(report: Report, name: str) -> str:

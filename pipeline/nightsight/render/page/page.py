@@ -344,7 +344,7 @@ def _section(result: Result, report: Report, labels: KernelLabels) -> PageSectio
 
 def _definitions(result: Result, titles: Mapping[str, str], framework: str) -> tuple[Definition, ...]:
     # the table has the words, too
-    fixes = tuple((rule.done_in(framework), rule.change) for rule in RULES)
+    fixes = tuple((rule.action_in(framework), rule.change) for rule in RULES)
     entry = entry_of(result.name)
     return tuple(
         Definition(

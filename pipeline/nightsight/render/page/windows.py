@@ -7,7 +7,7 @@ from typing import Final
 from nightsight.events.kernel_labels import KernelLabels
 from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
 from nightsight.model.report import Report, View
-from nightsight.render.figure.ladder import Ladder, ladder
+from nightsight.render.figure.ladder import Explained, Ladder, ladder
 from nightsight.render.figure.shares import Wholes, wholes
 from nightsight.render.fixes import Fix, fixes_of
 from nightsight.render.page.figures import Figure, first_figures
@@ -94,13 +94,14 @@ def ladder_of(report: Report) -> Ladder | None:
     if fixes is None or not any(fix.is_of(finding) for fix in fixes.sequence for finding in advised):
         return None
 
-    def described(fix: Fix) -> tuple[str, str]:
+    def explained(fix: Fix) -> Explained:
         for number, finding in enumerate(advised, start=1):
             if fix.is_of(finding):
-                return f"advice-0-{number}", printable(finding.proof) if finding.proof else ""
-        return WHAT_IF.name, ""
+                proof, action = (text and printable(text) for text in (finding.proof, finding.action))
+                return Explained(f"advice-0-{number}", proof, action)
+        return Explained(WHAT_IF.name)
 
-    return ladder(report.rows(FIX_LADDER), fixes, described)
+    return ladder(report.rows(FIX_LADDER), fixes, explained, is_of_others=fixes.about(advised[0]) is None)
 
 
 def _other_choices(report: Report, run: Numbers, labels: KernelLabels, chosen: str) -> Iterator[Choice]:

@@ -235,8 +235,9 @@ def _parent(item: _Range, levels: Mapping[_Range, int]) -> _Range | None:
 
 def _fixes(frame: Frame, framework: str) -> Frame:
     """Name fixes as in the ladder, and drop the kernels, which are in the evidence of the advice."""
-    done = frame["rule"].astype("str").map(lambda name: RULE[name].done_in(framework) if name in RULE else name)
-    return frame.drop(columns="kernels", errors="ignore").assign(rule=done)
+    rules = frame["rule"].astype("str")
+    actions = rules.map(lambda name: RULE[name].action_in(framework) if name in RULE else name)
+    return frame.drop(columns="kernels", errors="ignore").assign(rule=actions)
 
 
 _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
