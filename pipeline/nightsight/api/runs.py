@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from nightsight.api.reports import Report, profile, program_of, target_of
+from nightsight.api.reports import Report, profile, program_of
 from nightsight.api.reports import report as open_report
 from nightsight.api.shown import MOST_BYTES_SHOWN, preformatted, text_of, written
 from nightsight.collect import Choice
 from nightsight.collect.interpreter import interpreter
 from nightsight.collect.prove import switch_of_file
-from nightsight.collect.workloads import Request
+from nightsight.collect.workloads import Request, target_of
 from nightsight.collect.worktrees import ProgramRequest
 from nightsight.compare import settings_of
 from nightsight.errors import UsageError
