@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from nightsight.commands.agents import mcp
+from nightsight.commands.agents import mcp, skill
 from nightsight.commands.captures import prune, sanitize
 from nightsight.commands.ci import ci
 from nightsight.commands.compare import compare
@@ -704,7 +704,7 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
     put(("\n" if options.output == "-" else "").join(texts))
 
 
-for _command in (show, compare, ab, bisect, prove, history, fleet, ci, mcp, sanitize, prune):
+for _command in (show, compare, ab, bisect, prove, history, fleet, ci, mcp, skill, sanitize, prune):
     main.add_command(_command)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from nightsight.commands.console import say
+from nightsight.commands.console import put, say
 from nightsight.errors import ToolError
 
 
@@ -45,3 +45,22 @@ def mcp(*, folder: Path) -> None:
     # it lives long, unlike other commands
     gc.enable()
     serve()
+
+
+@click.command(short_help="Print the skill file of agents.")
+@click.option("--print", "is_text", is_flag=True, help="Print its text instead of its path.")
+def skill(*, is_text: bool) -> None:
+    """Print the path of SKILL.md, which tells a coding agent how to use nightsight.
+
+    \b
+    Examples:
+      nightsight skill --print
+      cp "$(nightsight skill)" .agents/skills/nightsight/SKILL.md
+    """
+    import nightsight.agents
+
+    path = Path(nightsight.agents.__file__).with_name("SKILL.md")
+    if is_text:
+        put(path.read_text("utf-8"))
+    else:
+        say(str(path))
