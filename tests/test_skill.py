@@ -40,9 +40,10 @@ def command(words: str, **placeholders: str) -> list[str]:
 
 def parsed(words: list[str]) -> dict[str, Any]:
     """Return the options of a command that is not run."""
-    known = main.get_command(click.Context(main), words[0])
+    outer = click.Context(main, info_name="nightsight", **main.context_settings)
+    known = main.get_command(outer, words[0])
     assert known
-    return known.make_context(words[0], words[1:]).params
+    return known.make_context(words[0], words[1:], parent=outer).params
 
 
 def test_the_file_has_what_agents_look_for() -> None:
