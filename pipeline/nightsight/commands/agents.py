@@ -54,8 +54,8 @@ def skill(*, is_text: bool) -> None:
 
     \b
     Examples:
-      nightsight skill --print
       cp "$(nightsight skill)" .agents/skills/nightsight/SKILL.md
+      nightsight skill --print
     """
     import nightsight.agents
 
