@@ -195,3 +195,11 @@ def test_tools_replace_commands(command: str, tool: str) -> None:
     for pattern, replacement in _TOOLS:
         command = pattern.sub(replacement, command)
     assert command.startswith(tool)
+
+
+def test_without_the_package_people_hear_how_to_install_it(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.server", None)
+    monkeypatch.delitem(sys.modules, "nightsight.agents.server")
+    text = run("mcp", expect=3).stderr
+    assert text.startswith("Error: the MCP server needs the package mcp\nHint: ")
+    assert text.rstrip().endswith(" mcp")
