@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -134,20 +136,77 @@ def test_programs_are_measured_in_the_background(
     anyio.run(main)
 
 
-def test_programs_end_with_the_server(tmp_path: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+LONG = "import os, time\nopen('begun', 'w').write(f'{os.getpid()} ')\ntime.sleep(600)"
+
+
+def pid_of(begun: Path) -> int:
+    """Return the number of the process that LONG writes; 0 if it has not begun."""
+    text = begun.read_text() if begun.exists() else ""
+    return int(text) if text.endswith(" ") else 0
+
+
+def test_programs_end_when_the_client_leaves(tmp_path: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    script("import os, time\nopen('begun', 'w').write(f'{os.getpid()} ')\ntime.sleep(600)", "long.py")
+    script(LONG, "long.py")
 
     async def main() -> None:
         async with asking(tmp_path) as ask:
             await ask("prove_start", program=["long.py"], switch=["tf32"])
-            while not (tmp_path / "begun").exists() or not (tmp_path / "begun").read_text().endswith(" "):
+            while not pid_of(tmp_path / "begun"):
                 await ask("prove_status", id="prove-1", wait_s=0.1)
 
     anyio.run(main)
-    pid = int((tmp_path / "begun").read_text())
-    while is_alive(pid):
+    while is_alive(pid_of(tmp_path / "begun")):
         time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, children do not hear of a killed parent")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
+def test_programs_end_when_the_server_is_killed(
+    tmp_path: Path, script: Any, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script(LONG, "long.py")
+    who = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    what = {"name": "prove_start", "arguments": {"program": ["long.py"], "switch": ["tf32"]}}
+    words = [sys.executable, "-m", "nightsight", "mcp"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin
+        assert server.stdout
+        for request in (
+            {"id": 1, "method": "initialize", "params": who},
+            {"method": "notifications/initialized"},
+            {"id": 2, "method": "tools/call", "params": what},
+        ):
+            server.stdin.write(f"{json.dumps({'jsonrpc': '2.0', **request})}\n")
+            server.stdin.flush()
+            if "id" in request:
+                assert json.loads(server.stdout.readline())["id"] == request["id"]
+        while not pid_of(tmp_path / "begun"):
+            time.sleep(0.05)
+        server.send_signal(number)
+        assert server.wait() == status
+    while is_alive(pid_of(tmp_path / "begun")):
+        time.sleep(0.05)
+
+
+def test_a_long_analysis_goes_on_and_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = unpacked(DATA / "planted" / "small_grid.bad.sqlite.xz", tmp_path)
+    monkeypatch.setattr("nightsight.agents.server._ANSWER_S", 0.01)
+
+    async def main() -> None:
+        with running_jobs() as jobs:
+            async with Client(make_server(jobs)) as client:
+                texts = [""]
+                while "verdict: " not in texts[-1]:
+                    (content,) = (await client.call_tool("diagnose", {"path": str(capture)})).content
+                    assert isinstance(content, TextContent)
+                    texts.append(content.text)
+                assert texts[1] == "report-1 still runs. Ask the same again to wait for it."
+                # one job makes the report, and one shows it
+                assert jobs.ids("report") == ["report-1", "report-2"]
+
+    anyio.run(main)
 
 
 def test_tools_and_instructions_cost_few_tokens() -> None:

@@ -4,6 +4,7 @@ A child has its own process group, no input, and files for its output: a server 
 stays undisturbed, and a child that is told to stop can save what it has recorded after the server has ended.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -19,6 +20,11 @@ from nightsight.system.scratch import scratch
 
 # of this Python, but without the modules of the folder that the command runs in
 _NIGHTSIGHT: Final = (sys.executable, "-P", "-m", "nightsight")
+# Linux tells a child that its parent has ended in any way (PR_SET_PDEATHSIG): it ends like after Ctrl-C
+_ORPHANED: Final = (
+    "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0); "
+    "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
+)
 _POLL_S: Final = 0.05
 _PROGRESS: Final = " ..."
 _MEASURING: Final = ("profile-", "prove-")
@@ -98,9 +104,11 @@ class Jobs:
         name = f"{words[0]}-{len(self.ids(words[0])) + 1}"
         folder = self.state / name
         folder.mkdir()
+        is_linux = sys.platform == "linux"
+        before = (sys.executable, "-I", "-S", "-c", _ORPHANED, str(os.getpid())) if is_linux else ()
         with (folder / "out").open("wb") as output, (folder / "err").open("wb") as messages:
             process = subprocess.Popen(
-                (*_NIGHTSIGHT, *words),
+                (*before, *_NIGHTSIGHT, *words),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=messages,

@@ -4,9 +4,12 @@ Answers are texts of at most MOST_BYTES, with tools where the command line would
 anywhere: the server reads and writes standard input and output, and the files of this machine.
 """
 
+import os
 import re
+import signal
 from collections.abc import Sequence
 from hashlib import sha256
+from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -37,12 +40,12 @@ _MEASURED_AGAIN: Final = (
     'profile_start(program=PROGRAM, options=["--repeat", "3"]) before and after the edit, then compare'
 )
 Words = Annotated[
-    list[str], Field(description='Workload, script or command with its arguments: ["train.py", "--steps", "50"].')
+    Sequence[str], Field(description='Workload, script or command with its arguments: ["train.py", "--steps", "50"].')
 ]
 Path_ = Annotated[str, Field(description="A run folder (reports/NAME/latest), a report.json, or a capture.")]
-Runs = Annotated[list[str], Field(description="Run folders, report.json files or captures.")]
+Runs = Annotated[Sequence[str], Field(description="Run folders, report.json files or captures.")]
 Window = Annotated[str, Field(description="Part to report on: auto, whole, RANGE, RANGE/FIRST:LAST, or 1.2s/3s.")]
-Options = Annotated[list[str], Field(description='More options of the command, as in ["--repeat", "3"].')]
+Options = Annotated[Sequence[str], Field(description='More options of the command, as in ["--repeat", "3"].')]
 Wait = Annotated[float, Field(description="Seconds to wait for the end.", ge=0, le=_MOST_WAIT_S)]
 
 _TOOLS: Final = tuple(
@@ -78,8 +81,8 @@ class Tools:
         path: Path_,
         name: Annotated[str, Field(description="A cause (launch_bound), table, kernel, range, or steps.")] = "",
         top: Annotated[int, Field(description="At most N rows.", ge=1)] = 10,
-        columns: Annotated[list[str] | None, Field(description="Only these columns.")] = None,
-        where: Annotated[list[str] | None, Field(description="Conditions: total_ns>1e6, name~gemm.")] = None,
+        columns: Annotated[Sequence[str], Field(description="Only these columns.")] = (),
+        where: Annotated[Sequence[str], Field(description="Conditions: total_ns>1e6, name~gemm.")] = (),
         slowest: Annotated[int, Field(description="With steps: the slowest ones.", ge=0)] = 0,
         window: Window = "auto",
     ) -> CallToolResult:
@@ -89,8 +92,8 @@ class Tools:
         """
         # the first word that may begin with a dash is the name
         chosen = [
-            *(f"--columns={each}" for each in columns or ()),
-            *(f"--where={each}" for each in where or ()),
+            *(f"--columns={each}" for each in columns),
+            *(f"--where={each}" for each in where),
             *([f"--slowest={slowest}"] if slowest else []),
         ]
         words = ("show", "--local-paths", f"--top={top}", *chosen, "--")
@@ -107,7 +110,7 @@ class Tools:
             return _answer("Error: each side needs a run.", is_error=True)
         return await self._answer(("compare", "--format", "brief", *sides), "report.json of each run has the rest.")
 
-    async def profile_start(self, program: Words, options: Options | None = None) -> CallToolResult:
+    async def profile_start(self, program: Words, options: Options = ()) -> CallToolResult:
         """Run a program under a profiler, in the background. Ask profile_status for the result.
 
         Options are those of `nightsight profile`, such as --names, --window, --collector, --python, --repeat.
@@ -121,15 +124,15 @@ class Tools:
     async def prove_start(
         self,
         program: Words,
-        cause: Annotated[list[str] | None, Field(description="Only fixes of these causes.")] = None,
-        switch: Annotated[list[str] | None, Field(description="Measure these, whatever the causes are.")] = None,
-        options: Options | None = None,
+        cause: Annotated[Sequence[str], Field(description="Only fixes of these causes.")] = (),
+        switch: Annotated[Sequence[str], Field(description="Measure these, whatever the causes are.")] = (),
+        options: Options = (),
     ) -> CallToolResult:
         """Measure fixes without editing: run a program with and without them, in the background, and check results.
 
         Options are those of `nightsight prove`, such as --report, --check, --budget, --rounds, --steps.
         """
-        chosen = [*(f"--cause={each}" for each in cause or ()), *(f"--switch={each}" for each in switch or ())]
+        chosen = [*(f"--cause={each}" for each in cause), *(f"--switch={each}" for each in switch)]
         return await self._start(("prove", "--format", "brief", *chosen), program, options)
 
     async def prove_status(self, id: str, wait_s: Wait = 20, stop: bool = False) -> CallToolResult:  # noqa: A002
@@ -171,9 +174,7 @@ class Tools:
         self._asked[words] = job
         return _answer(f"{_doing(job)}. Ask the same again to wait for it.")
 
-    async def _start(
-        self, words: tuple[str, ...], program: Sequence[str], options: Sequence[str] | None
-    ) -> CallToolResult:
+    async def _start(self, words: tuple[str, ...], program: Sequence[str], options: Sequence[str]) -> CallToolResult:
         if not program:
             return _answer('Error: name the program, as in ["train.py", "--steps", "50"].', is_error=True)
         if running := self._jobs.measuring:
@@ -183,7 +184,7 @@ class Tools:
         command = words[0]
         target, arguments = target_of(program)
         named = [target] if target else []
-        job = self._jobs.start((*words, *(options or ()), *named, "--", *arguments))
+        job = self._jobs.start((*words, *options, *named, "--", *arguments))
         if await job.ends_within(_MISTAKE_S):
             return _result(job, "")
         return _answer(
@@ -241,13 +242,21 @@ def make_server(jobs: Jobs) -> MCPServer[None]:
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     runs = ToolAnnotations(read_only_hint=False, open_world_hint=False)
     for reading in (tools.diagnose, tools.show, tools.compare):
-        server.add_tool(reading, annotations=reads, structured_output=False)
+        server.add_tool(reading, description=getdoc(reading), annotations=reads, structured_output=False)
     for running in (tools.profile_start, tools.profile_status, tools.prove_start, tools.prove_status):
-        server.add_tool(running, annotations=runs, structured_output=False)
+        server.add_tool(running, description=getdoc(running), annotations=runs, structured_output=False)
     return server
 
 
 def serve() -> None:
     """Answer a client on standard input and output until it goes."""
     with running_jobs() as jobs:
+
+        def end(number: int, _: object) -> None:
+            """End at once: a thread waits for standard input, and nothing else would end it."""
+            jobs.stop()
+            os._exit(128 + number)
+
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(ending, end)
         make_server(jobs).run("stdio")
