@@ -60,7 +60,8 @@ def all_commands(group: click.Group = main, before: str = "") -> dict[str, click
 def commands() -> Iterator[str]:
     """Write what every command says of itself."""
     for name in ("", *all_commands()):
-        result = CliRunner().invoke(main, [*name.split(), "--help"], prog_name="nightsight", terminal_width=110)
+        words = [*name.split(), "--help-all" if name == "profile" else "--help"]
+        result = CliRunner().invoke(main, words, prog_name="nightsight", terminal_width=110)
         yield f"## nightsight {name}".rstrip() + f"\n\n```\n{result.output.rstrip()}\n```\n"
 
 

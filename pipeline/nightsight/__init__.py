@@ -21,6 +21,7 @@ _MODULES = {
     **dict.fromkeys(("Report", "profile", "report"), "reports"),
     **dict.fromkeys(("ab", "compare", "prove"), "runs"),
     **dict.fromkeys(("fleet", "history"), "many"),
+    "load_ipython_extension": "notebook",
 }
 __all__ = ["Report", "__version__", "ab", "compare", "fleet", "history", "profile", "prove", "report"]
 

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
+from nightsight.commands.agents import mcp, skill
 from nightsight.commands.captures import prune, sanitize
 from nightsight.commands.ci import ci
 from nightsight.commands.compare import compare
+from nightsight.commands.completion import completion, statistics
 from nightsight.commands.console import PROGRESS, put, say, show_progress, show_report
 from nightsight.commands.fleet import fleet
+from nightsight.commands.help import ProfileCommand, SectionedGroup, fit_help
 from nightsight.commands.history import history
 from nightsight.commands.prove import prove
 from nightsight.commands.shared import (
@@ -41,9 +44,10 @@ from nightsight.commands.shared import (
     with_options,
 )
 from nightsight.commands.show import show
-from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, ab, bisect
+from nightsight.commands.trials import AFTER_DASHES, ab, bisect
 from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError, UsageError
 from nightsight.options import (
+    NAMES,
     RECORDED,
     Number,
     ProfileOptions,
@@ -51,6 +55,7 @@ from nightsight.options import (
     StatsOptions,
     Words,
     command_line,
+    completed,
     names,
     ncu_regex,
     no_empty_name,
@@ -76,7 +81,7 @@ _CLOSED: Final = 141
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class _ExitStatusGroup(click.Group):
+class _ExitStatusGroup(SectionedGroup):
     """Turns each way a command can end into an exit status (docs/command-line.md) and an error message."""
 
     def invoke(self, ctx: click.Context) -> None:
@@ -291,7 +296,7 @@ def main(*, debug: bool) -> None:
     """
 
 
-@main.command(cls=ProgramCommand, options_metavar="[OPTIONS]", short_help="Profile a workload, script or command.")
+@main.command(cls=ProfileCommand, options_metavar="[OPTIONS]", short_help="Profile a workload, script or command.")
 @target_argument
 @click.option(
     "--collector",
@@ -322,6 +327,7 @@ def main(*, debug: bool) -> None:
     default="auto",
     show_default=True,
     metavar="auto|off|NAME,...",
+    shell_complete=completed("auto", "off", *NAMES),
     callback=names,
     help="Which parts of a Python program to annotate in nsys: modules by their path in the model, operators, shapes "
     "(operators with shapes), python (functions and lines). auto: modules and python where they cost less than 2 % of "
@@ -397,6 +403,7 @@ def main(*, debug: bool) -> None:
     "--stats",
     multiple=True,
     metavar="REPORT,...",
+    shell_complete=statistics,
     callback=no_empty_name,
     help="Print these tables of `nsys stats` after the run, such as cuda_gpu_kern_sum,cuda_api_sum. true: those of "
     "nsys profile --stats=true.",
@@ -642,6 +649,7 @@ def _proofs(path: Path | None) -> "ProofReport | None":
     multiple=True,
     callback=no_empty_name,
     metavar="REPORT[:ARGUMENT]",
+    shell_complete=statistics,
     help="Report name as in `nsys stats`. For several, repeat the option or separate names with commas (default: those "
     "of `nsys stats`).",
 )
@@ -703,7 +711,7 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
     put(("\n" if options.output == "-" else "").join(texts))
 
 
-for _command in (show, compare, ab, bisect, prove, history, fleet, ci, sanitize, prune):
+for _command in (show, compare, ab, bisect, prove, history, fleet, ci, mcp, skill, completion, sanitize, prune):
     main.add_command(_command)
 
 
@@ -797,3 +805,6 @@ def doctor(*, as_json: bool, nsys: Path | None, python: str | None) -> None:
     for ability in abilities(checks):
         lacking = f" (needs: {', '.join(ability.missing)})" if ability.missing else ""
         say(f"  {'no ' if lacking else 'yes'}  {ability.name}{lacking}")
+
+
+fit_help(main)

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from nightsight.collect import Choice
@@ -356,6 +357,17 @@ class StatsOptions:
         )
 
 
+def matching(names: Iterable[str], incomplete: str, *, is_list: bool = False) -> list[CompletionItem]:
+    """Return the names that a shell completes what was typed to. is_list: several names between commas."""
+    head, comma, last = incomplete.rpartition(",") if is_list else ("", "", incomplete)
+    return [CompletionItem(f"{head}{comma}{name}") for name in dict.fromkeys(names) if name.startswith(last)]
+
+
+def completed(*words: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return what completes words between commas in a shell."""
+    return lambda _, __, incomplete: matching(words, incomplete, is_list=True)
+
+
 class Number(click.FloatRange):
     """A number in a range. Rejects NaN, which passes Click's range checks."""
 
@@ -392,18 +404,22 @@ def command_line(ctx: click.Context, parameter: click.Parameter, value: str) -> 
 
 def ready_sign(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     """Reject a ready sign that cannot be waited for."""
+    if not _is_given(ctx, parameter):
+        return value
     from nightsight.collect.ready import problem_of
 
-    if _is_given(ctx, parameter) and (problem := problem_of(value)):
+    if problem := problem_of(value):
         raise click.BadParameter(f"{value!r} cannot show that a server is ready: {problem}.")
     return value
 
 
 def profile_endpoint(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     """Reject a URL with which the profiler of a server cannot be started."""
+    if not _is_given(ctx, parameter):
+        return value
     from nightsight.collect.ready import endpoint_problem
 
-    if _is_given(ctx, parameter) and (problem := endpoint_problem(value)):
+    if problem := endpoint_problem(value):
         raise click.BadParameter(f"{value!r} does not start a profiler: {problem}.")
     return value
 
@@ -461,6 +477,11 @@ class Words(click.ParamType[tuple[str, ...]]):
             offered = ", ".join((*self.words, *(["all"] if self.everything else [])))
             self.fail(f"{word!r} is not one of {offered}. {self.others.get(word, '')}".rstrip(), param, ctx)
         return tuple(word for word in self.words if word in words)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Complete the words, also between commas."""
+        offered = (*self.words, *(["all"] if self.everything else []))
+        return completed(*offered)(ctx, param, incomplete)
 
 
 def standard_output(_: click.Context, __: click.Parameter, value: Any) -> Any:  # noqa: ANN401 (a path, or its text)

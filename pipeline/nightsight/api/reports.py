@@ -12,9 +12,8 @@ import pandas as pd
 from nightsight.api.shown import MOST_BYTES_SHOWN, text_of, written
 from nightsight.collect import Choice
 from nightsight.collect.interpreter import interpreter
-from nightsight.collect.own import own_workloads
 from nightsight.collect.replay import Replay
-from nightsight.collect.workloads import Program, Request, registered_workloads, resolve
+from nightsight.collect.workloads import Program, Request, resolve, target_of
 from nightsight.errors import MissingTable
 from nightsight.events.window import AUTO
 from nightsight.model.report import Finding, names_of
@@ -131,13 +130,6 @@ def profile(  # noqa: PLR0913 (all by name)
     request = Request(timeout_s=timeout_s, replay=Replay() if ncu else None, time_steps=time_steps)
     plan = Plan(program, collector, Path(reports), window=window, attach=tuple(map(Path, attach)))
     return report(profile_program(plan, request).path.with_name("report.json"))
-
-
-def target_of(command: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Return the workload or script of a command, None for another program, and the arguments."""
-    first, *rest = command
-    names = {workload.name for workload in registered_workloads()} | {workload.name for workload in own_workloads()}
-    return (first, rest) if first.endswith(".py") or first in names else (None, list(command))
 
 
 def program_of(command: Sequence[str], python: str | None) -> Program:

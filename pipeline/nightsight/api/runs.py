@@ -4,16 +4,18 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, overload
 
 import pandas as pd
 
-from nightsight.api.reports import Report, profile, program_of, target_of
+from nightsight.api.functions import Function, Functions, compare_functions
+from nightsight.api.reports import Report, profile, program_of
 from nightsight.api.reports import report as open_report
 from nightsight.api.shown import MOST_BYTES_SHOWN, preformatted, text_of, written
 from nightsight.collect import Choice
 from nightsight.collect.interpreter import interpreter
 from nightsight.collect.prove import switch_of_file
-from nightsight.collect.workloads import Request
+from nightsight.collect.workloads import Request, target_of
 from nightsight.collect.worktrees import ProgramRequest
 from nightsight.compare import settings_of
 from nightsight.errors import UsageError
@@ -33,6 +35,8 @@ from nightsight.workflows.prove import ProofPlan, refuse_other
 from nightsight.workflows.prove import prove as measure
 from nightsight.workflows.trials import Trial, compare_commits
 
+_PAIRS_OF_COMMITS: Final = 5
+_PAIRS_OF_FUNCTIONS: Final = 10
 Paths = str | Path | Sequence[str | Path]
 """A path, or several."""
 
@@ -118,27 +122,55 @@ def _paths(given: Paths) -> list[Path]:
     return [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
 
 
-def ab(  # noqa: PLR0913 (all by name)
+@overload
+def ab(base: Function, head: Function, *, pairs: int = ...) -> Functions: ...
+
+
+@overload
+def ab(
     base: str,
     head: str,
     command: Sequence[str],
     *,
-    pairs: int = 5,
+    pairs: int = ...,
+    collector: Choice = ...,
+    reports: str | Path = ...,
+    python: str | None = ...,
+    build: str = ...,
+    timeout_s: float = ...,
+    window: str = ...,
+) -> Comparison: ...
+
+
+def ab(  # noqa: PLR0913 (all by name)
+    base: str | Function,
+    head: str | Function,
+    command: Sequence[str] = (),
+    *,
+    pairs: int = 0,
     collector: Choice = "auto",
     reports: str | Path = "reports",
     python: str | None = None,
     build: str = "",
     timeout_s: float = 3600.0,
     window: str = AUTO,
-) -> Comparison:
-    """Measure two commits of this repository in turns, each in its own worktree, and compare them.
+) -> Comparison | Functions:
+    """Measure two commits of this repository in turns, each in its own worktree, or two functions of this process.
 
     A dot means the checkout with its edits: `ns.ab("HEAD", ".", ["train.py"])`. build: a shell command for each commit.
+    pairs: 5 of commits, unless you say otherwise. Functions are called without arguments, in 10 pairs of batches, and
+    what they return is compared: `ns.ab(lambda: f(x), lambda: g(x))`.
     """
+    if not isinstance(base, str) and not isinstance(head, str):
+        return compare_functions(base, head, pairs or _PAIRS_OF_FUNCTIONS)
+    if not isinstance(base, str) or not isinstance(head, str) or not command:
+        raise UsageError(
+            "ab compares two commits or two functions", 'Use: ns.ab("HEAD", ".", ["train.py"]), or ns.ab(f, g)'
+        )
     target, arguments = target_of(command)
     program = ProgramRequest(target, tuple(arguments), interpreter(python or sys.executable).path)
     trial = Trial(program, Path(reports).resolve(), Request(timeout_s=timeout_s), collector, window, build)
-    result = compare_commits(trial, base, head, pairs, settings=settings_of(Path.cwd()))
+    result = compare_commits(trial, base, head, pairs or _PAIRS_OF_COMMITS, settings=settings_of(Path.cwd()))
     reading = Reading(None, MOST_BYTES, silent)
     before, after = load_sides((result.baseline, result.candidate), reading)
     return Comparison(result.comparison, sources_of(before, after, reading))

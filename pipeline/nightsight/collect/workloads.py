@@ -221,6 +221,13 @@ def resolve(
     raise _unknown_workload(target, own)
 
 
+def target_of(command: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the workload or script of a command, None for another program, and the arguments."""
+    first, *rest = command
+    names = {workload.name for workload in registered_workloads()} | {workload.name for workload in own_workloads()}
+    return (first, rest) if first.endswith(".py") or first in names else (None, list(command))
+
+
 def modules_of(target: str | None, folder: Path | None = None, *, is_traced: bool) -> set[str]:
     """Return the modules that a target of `resolve` needs, as far as known without running it.
 

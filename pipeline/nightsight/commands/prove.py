@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from nightsight.commands.completion import causes, switches
 from nightsight.commands.console import put, say, show_progress, width_of
 from nightsight.commands.shared import target_argument
 from nightsight.commands.trials import AFTER_DASHES, ProgramCommand, program_options
@@ -34,12 +35,19 @@ _PATCH: Final = "proof.patch"
     help="The report whose causes are proven: a run folder or its report.json (default: the latest run of this program "
     "in --reports; without one, the program is profiled first, unless --switch or --all says what to measure).",
 )
-@click.option("--cause", multiple=True, metavar="RULE", help="Only fixes of this cause, such as tensor_cores.")
+@click.option(
+    "--cause",
+    multiple=True,
+    metavar="RULE",
+    shell_complete=causes,
+    help="Only fixes of this cause, such as tensor_cores.",
+)
 @click.option(
     "--switch",
     "switches",
     multiple=True,
     metavar="NAME",
+    shell_complete=switches,
     help="Measure this switch, whatever the causes are. NAME.py is your own switch; jit=MODULE.FUNCTION compiles a "
     "function of a JAX program with jax.jit (docs/prove.md).",
 )

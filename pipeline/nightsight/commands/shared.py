@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import click
 
+from nightsight.commands.completion import programs
+
 TOOL: Final = click.Path(dir_okay=False, path_type=Path)
 # M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX of malloc.h
 _MALLOC: Final = {-1: 2**31 - 1, -4: 0, -8: 1}
@@ -63,7 +65,9 @@ reports_option = click.option(
     help="Folder for the runs.",
 )
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show the program's output.")
-target_argument = click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
+target_argument = click.argument(
+    "target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]", shell_complete=programs
+)
 
 
 def local_names(style: str | None, *, is_local: bool) -> Callable[[str], str]:

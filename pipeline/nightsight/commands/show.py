@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from nightsight.commands.completion import things
 from nightsight.commands.console import put, say, show_progress
 from nightsight.commands.shared import (
     input_option,
@@ -18,7 +19,7 @@ from nightsight.options import no_empty_name
 
 @click.command(short_help="Show one cause, table, kernel or range.")
 @click.argument("file", type=click.Path(exists=True, path_type=Path), metavar="REPORT|CAPTURE|RUN")
-@click.argument("name", default="", metavar="[CAUSE|TABLE|KERNEL|RANGE]")
+@click.argument("name", default="", metavar="[CAUSE|TABLE|KERNEL|RANGE]", shell_complete=things)
 @click.option(
     "--top", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="At most N rows of a table."
 )

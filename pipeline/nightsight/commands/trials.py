@@ -21,7 +21,7 @@ from nightsight.commands.shared import (
     with_options,
 )
 from nightsight.errors import ToolError
-from nightsight.options import Number, TrialOptions, names
+from nightsight.options import NAMES, Number, TrialOptions, completed, names
 from nightsight.progress import Reporter
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--names",
             default="auto",
             metavar="auto|off|NAME,...",
+            shell_complete=completed("auto", "off", *NAMES),
             callback=names,
             help="Which parts of a Python program to annotate in nsys, as in `profile`.",
         ),

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from math import inf, isfinite
@@ -16,7 +17,7 @@ from nightsight.intervals import Spans
 from nightsight.results.entry import Entry
 from nightsight.system.parallel import thread_map
 from nightsight.tables import empty
-from nightsight.texts import middle_cut
+from nightsight.texts import middle_cut, printable
 from nightsight.units import split
 
 REPORT_FORMAT: Final = 1
@@ -317,6 +318,16 @@ class Results(Sequence[Result]):
     def __reduce__(self) -> tuple[type[tuple[Result, ...]], tuple[tuple[Result, ...]]]:
         """Pickle all results, without the data from which they are computed."""
         return tuple, (tuple(self),)
+
+
+def ids_of(rules: Iterable[str]) -> list[str]:
+    """Return the ids of the causes of a report by their rules, in order: a number follows the first of each rule."""
+    counts: Counter[str] = Counter()
+    ids = []
+    for rule in map(printable, rules):
+        counts[rule] += 1
+        ids.append(rule if counts[rule] == 1 else f"{rule}-{counts[rule]}")
+    return ids
 
 
 def names_of(results: Iterable[Result]) -> tuple[str, ...]:

@@ -4,8 +4,7 @@ At most MOST_BYTES: code, names of kernels and the last causes are left out unti
 has what is left out. All texts are printable.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any, Final
@@ -15,7 +14,7 @@ import pandas as pd
 from nightsight.events.frameworks import reported_framework
 from nightsight.events.kernel_labels import KernelLabels, label_of
 from nightsight.events.peaks import LIMITED_PCT, MEMORIES
-from nightsight.model.report import Finding, Json, Report
+from nightsight.model.report import Finding, Json, Report, ids_of
 from nightsight.render.fit import FORMAT, MOST_BYTES, fitted, known, one_line
 from nightsight.render.fixes import fixes_of
 from nightsight.render.page.findings import doubts_of
@@ -167,16 +166,6 @@ def identified(report: Report) -> dict[str, Finding]:
     """Return the causes of a report by their ids, in order."""
     advice = [finding for finding in report.findings if finding.severity == "advice"]
     return dict(zip(ids_of(finding.rule for finding in advice), advice, strict=True))
-
-
-def ids_of(rules: Iterable[str]) -> list[str]:
-    """Return the ids of the causes of a report by their rules, in order: a number follows the first of each rule."""
-    counts: Counter[str] = Counter()
-    ids = []
-    for rule in map(printable, rules):
-        counts[rule] += 1
-        ids.append(rule if counts[rule] == 1 else f"{rule}-{counts[rule]}")
-    return ids
 
 
 def kernel_labels(report: Report) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Final
 
 EXTRAS: Final = {
     "fleet": ("dask", "distributed"),
+    "mcp": ("mcp",),
     "ncu": ("ncu-report",),
 }
 """The packages of the extras that add features to nightsight, as in pyproject.toml."""

@@ -14,8 +14,7 @@ import pandas as pd
 
 from nightsight.events.kernel_names import base_name
 from nightsight.model.compare import GATE, Comparison, Measures, unit_of
-from nightsight.model.report import Json
-from nightsight.render.brief import ids_of
+from nightsight.model.report import Json, ids_of
 from nightsight.render.compare.words import (
     LEAVES,
     NOUNS,
