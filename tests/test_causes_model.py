@@ -64,6 +64,9 @@ def looped(*steps: Thread | Body, times: int = STEPS, added_us: float = 0.0) -> 
     return Timeline(captured(*repeated(times, *steps), added_us=added_us))
 
 
+COMPARE = Kernel(2, name="void at::native::vectorized_elementwise_kernel<4, at::native::CompareGTFunctor<float>>(int)")
+
+
 def pageable(way: str, size: int) -> Copy:
     return Copy(way, size, is_pinned=False)
 
@@ -416,6 +419,13 @@ PLANTED = [
         [(within("load", *(pageable("H", 1000),) * 20), Kernel(100))],
         [(pageable("H", 20_000), Kernel(100))],
     ),
+    # a loop on the host that compares elements and reads each result: all of them are compared at once
+    (
+        "many_small_copies",
+        "step / read",
+        [(within("read", *(COMPARE, COMPARE, pageable("D", 8)) * 20), Kernel(100))],
+        [(within("read", COMPARE, COMPARE, pageable("D", 8)), Kernel(100))],
+    ),
     # after a forward pass, three of ten pieces of communication run while the next kernel does
     (
         "exposed_communication",
@@ -444,6 +454,23 @@ def test_the_best_remedy_is_that_of_the_fault_and_gains_what_it_costs(
     assert best["gain_ns"] == pytest.approx(1000 * (step - step_us(*mended)), rel=0.05)
     assert best["gain_pct"] == pytest.approx(100 * best["gain_ns"] / (1000 * step), rel=0.01)
     assert_ladder_adds_up(timeline)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        # an iteration of a solver needs the one before it
+        replace(COMPARE, name="void gemv2N_kernel<int, int, float>()"),
+        # so does longer work on many elements, most likely
+        replace(COMPARE, us=20),
+    ],
+)
+def test_what_is_more_than_elements_stays_between_small_copies(between: Kernel) -> None:
+    table = what_if(looped((within("read", *(between, pageable("D", 8)) * 20), Kernel(100)))).frame
+    gain = table.loc[table["rule"] == "many_small_copies", "gain_ns"].max()
+    assert gain < 0.6 * 1000 * step_us((within("read", *(between, pageable("D", 8)) * 20), Kernel(100)))
+    (wait,) = table.loc[(table["rule"] == "wait") & (table["path"] == "step / read"), "gain_ns"]
+    assert gain < 1.2 * wait
 
 
 # a kernel, then copies of which some are taken off its stream: what stays keeps its order

@@ -481,6 +481,31 @@ def test_without_ranges_the_same_launches_are_the_steps() -> None:
     )
 
 
+# a solver: after each iteration it reads the residual; the number of iterations differs
+ITERATION, ITERATED = "L.L.L.SS", "a.b.c..."
+SOLVES = [6, 4, 7, 5, 6, 3]
+
+
+def solves(iteration: str) -> str:
+    calls, kernels = (
+        "".join(f"{begin}{body * count}" for count in SOLVES)
+        for begin, body in (("L.L.....", iteration), ("x.y.....", ITERATED))
+    )
+    return f"cpu   {calls}\ns7    {kernels}"
+
+
+def test_iterations_that_wait_are_the_steps_if_their_number_differs() -> None:
+    window = window_of(solves(ITERATION))
+    assert (window.family, len(window.repetitions)) == ("the same 3 launches", sum(SOLVES))
+    starts = window.repetitions // 1000
+    # an iteration begins after a wait, and the last one of a solve lasts until the next solve iterates
+    assert set(np.diff(starts).tolist()) == {8, 16}
+
+
+def test_what_repeats_without_waits_and_is_interrupted_is_no_loop() -> None:
+    assert window_of(solves(ITERATION.replace("S", "."))).name == GPU_WORK
+
+
 def test_few_launches_prove_nothing() -> None:
     assert window_of("cpu   L.L.L.L.\ns7    a.a.a.a.").name == GPU_WORK
 

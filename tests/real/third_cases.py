@@ -13,7 +13,7 @@ THIRD: Final = (
     RealCase("tabular_rows", "F", ("host_code",), (("", "tensors"),)),
     RealCase("speech_errors", "F", ("host_code", "wait_and_host_code"), (("", "rarely"),), 0.4),
     RealCase("jax_neighbors", "F", ("round_trip", "host_code", "wait_and_host_code"), (("", "pairs"),)),
-    RealCase("frames_managed", "F", ("migration",), (("", "explicit"), ("migration", "prefetch"))),
+    RealCase("frames_managed", "F", ("migration",), (("", "explicit"),)),
     RealCase("flax_mixer", "F"),
     # each box needs some small kernels, and then the host asks for their result
     RealCase(

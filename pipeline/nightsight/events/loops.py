@@ -494,8 +494,9 @@ def _launch_loops(profile: Profile, work: LaunchedWork) -> list[Loop]:
             waits = syncs["start_ns"].to_numpy()[syncs["thread"].to_numpy() == caller]
             follows = [_have_between(launch_ns, np.sort(others)) for others in (copies, waits)]
             marks = follows[0] + 2 * follows[1]
-            loop = _launch_loop(work, process, names[on_thread], launch_ns, marks, loads=loads, least=least)
-            if loop:
+            of_thread = names[on_thread], launch_ns, marks
+            loop = _launch_loop(work, process, *of_thread, loads=loads, least=least)
+            if loop := loop or _waiting_loop(work, process, *of_thread, loads=loads):
                 return loop
         return None
 
@@ -559,6 +560,47 @@ def _launch_loop(
     return Loop(process, of_what, starts, end, int(gpu_ns), is_named=False)
 
 
+def _waiting_loop(
+    work: LaunchedWork, process: int, names: Ints, launch_ns: Ints, marks: Ints, *, loads: Ints
+) -> Loop | None:
+    """Return the loop of a thread whose iterations all wait for the GPU, and that other work interrupts now and then.
+
+    A solver iterates until its residual is small: other numbers of iterations each time, so no long run repeats.
+    Without a wait in each, what repeats may be the layers of a model. For the parameters, see `_launch_loop`.
+    """
+    after_loads = int(np.searchsorted(launch_ns, loads.max(initial=0)))
+    names, launch_ns, marks = names[after_loads:], launch_ns[after_loads:], marks[after_loads:]
+    if len(names) < _LEAST_LAUNCHES:
+        return None
+    for period in _distances(names):
+        if not 1 < period <= _LONGEST_INTERRUPTED:
+            continue
+        first, count = _longest_run(names, period)
+        if count + period < LEAST * period:
+            continue
+        phase = first + _phase(launch_ns[first : first + count + period], period)
+        places = np.arange(len(names) - period + 1)
+        for position in range(period):
+            places = places[names[places + position] == names[phase + position]]
+        waits = np.append(0, np.cumsum(marks >= _WAITS))
+        if len(places) * period < _MOST_OF_TIME * len(names) or len(places) < _LEAST_LAUNCHES:
+            continue
+        # the wait is before the launch after it
+        ends = np.minimum(places + period, len(marks) - 1)
+        if (waits[ends + 1] - waits[places + 1] > 0).mean() < _NEARLY_BEST:
+            continue
+        end = int(launch_ns[places[-1] + period - 1]) + 1
+        spans = pd.DataFrame({"start": [launch_ns[places[0]], launch_ns[0]], "end": [end, np.iinfo(np.int64).max]})
+        (gpu_ns, after), _ = _launched_between(work, process, spans)
+        if gpu_ns >= LEAST_OF_WORK * after:
+            of_what = f"{UNNAMED} {period:,} launches"
+            return Loop(process, of_what, launch_ns[places], end, int(gpu_ns), is_named=False)
+    return None
+
+
+# of the numbers for what a thread does before a launch: that it waits
+_WAITS: Final = 2
+_LONGEST_INTERRUPTED: Final = 200
 # of the GPU time of the process: a sequence that covers less is not the program's loop
 LEAST_OF_WORK: Final = 0.5
 # of all of it, if modules were loaded before the sequence; XLA may tune kernels for longer than the program runs

@@ -668,11 +668,17 @@ RULES: Final = (
         name="many_small_copies",
         change="one copy per step instead of many",
         looks_for="eight or more copies of less than 256 kB in a range in each step",
-        simulated="one copy per step",
+        simulated=(
+            "one copy per step; so do launches between copies to the host if all of them compute, select or compare "
+            "elements for up to 10 µs, as in a loop over elements on the host"
+        ),
         action="merge the copies into one",
         title="{cases} small copies {each} {where} ({name})",
         detail="Each costs a call and usually a wait; the bytes cost next to nothing.",
-        remedy="Pack them into one buffer and copy it once, or create the values on the GPU.",
+        remedy=(
+            "Pack them into one buffer and copy it once, or create the values on the GPU. If a loop reads a value for "
+            "each element: compute all of them at once, copy the results once (.tolist()), and loop over those."
+        ),
         things=("copy", "copies"),
         causes=(LAUNCH, SYNC),
         shares_time=True,

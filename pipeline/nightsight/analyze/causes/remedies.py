@@ -52,6 +52,7 @@ from nightsight.events.compiled import (
 )
 from nightsight.events.engine import KINDS, engine_steps
 from nightsight.events.frameworks import JAX, PYTORCH, framework_of
+from nightsight.events.kernel_kinds import kind_of
 from nightsight.events.loops import UNNAMED, loops_of
 from nightsight.events.peaks import published
 from nightsight.events.ranges import general_paths, nested_ranges
@@ -131,6 +132,10 @@ _LARGE_BYTES: Final = 1 << 20
 # 128 to 512 kB, 4 to 16)
 _SMALL_BYTES: Final = 256_000
 _MANY_COPIES: Final = 8
+# a longer elementwise kernel computes more than single elements
+_ELEMENT_NS: Final = 10_000
+_LONGEST_NS: Final = np.iinfo(np.int64).max
+_GATHERS: Final = r"\b(?:vectorized_gather|indexSelect|index_select)"
 # a copy of one or a few values: what a program tests or logs (stored: 32 to 128)
 _VALUE_BYTES: Final = 64
 # what PyTorch launches to index with a boolean mask: it counts the rows, copies their number to the host, waits for it,
@@ -1307,18 +1312,26 @@ def _shorten_hops(scene: Scene, operations: Ints, hop_ns: int) -> Edit:
 
 
 def small_copies(scene: Scene) -> Iterator[Remedy]:
-    """Join the small copies of a step: remove all calls except the first, and the waits between them."""
+    """Join the small copies of a step: remove all calls except the first, and the waits between them.
+
+    A loop on the host that reads a value for each element also selects and compares elements on the GPU. Those launches
+    remain once, for all elements. If PyTorch reads the numbers of selected rows, and the program nothing, `masks` fits.
+    """
     model, calls, work = scene.model, scene.graph.calls, scene.graph.work
     copies, size, _ = _host_copies(scene)
     copies = copies[size < _SMALL_BYTES]
+    of_elements = _launching(scene, _kinds_of_elements, longest_ns=_ELEMENT_NS)
+    counts_rows, _ = scene.around(_launching(scene, lambda names: are_named(names, _MASKS[_REDUCE])))
     for code, rows in positions(scene.path[work.call[copies]] * 2 + work.direction[copies]).items():
         calling = np.unique(work.call[copies[rows]])
         if len(calling) < _MANY_COPIES * scene.steps:
             continue
         first = scene.first_of_steps(calling)
-        merged = copies[rows][~np.isin(work.call[copies[rows]], first)]
-        removed = np.union1d(np.setdiff1d(calling, first), scene.calls_between(calling, first))
         path, direction = divmod(code, 2)
+        reads = direction == TO_HOST and (~counts_rows[calling]).sum() >= _MANY_COPIES * scene.steps
+        between = scene.calls_between(calling, first, of_elements & reads)
+        removed = np.union1d(np.setdiff1d(calling, first), between)
+        merged = np.flatnonzero(np.isin(work.call, removed) & model.has(LAUNCH))
         edit = (
             scene.without_waits(removed),
             Change(model.edges_of(CALL, removed), "set", 0),
@@ -1328,6 +1341,22 @@ def small_copies(scene: Scene) -> Iterator[Remedy]:
         time = scene.per_step((calls.end - calls.start)[removed] + scene.gap[removed], removed)
         cases = scene.cases(calling)
         yield Remedy("many_small_copies", str(scene.paths[path]), _DIRECTION_NAMES[direction], cases, time, edit)
+
+
+def _kinds_of_elements(names: "pd.Series[str]") -> Flags:
+    """Return which kernels compute, select or compare elements: they neither multiply matrices nor reduce."""
+    is_elementwise = np.array([kind_of(name) == "elementwise" for name in names.cat.categories], dtype=bool)
+    selects = np.any([are_named(names, pattern) for pattern in (*_MASKS, _GATHERS)], axis=0)
+    return np.asarray(is_elementwise[names.cat.codes.to_numpy()] | selects)
+
+
+def _launching(scene: Scene, chosen: Callable[["pd.Series[str]"], Flags], longest_ns: int = _LONGEST_NS) -> Flags:
+    """Return which calls launch a kernel with a chosen name that takes no longer than this."""
+    names, work = scene.timeline.profile.recorded("kernels")["name"], scene.graph.work
+    launched = np.flatnonzero((work.call >= 0) & (work.operation < len(names)) & (scene.length <= longest_ns))
+    flags = np.zeros(len(scene.graph.calls), dtype=bool)
+    flags[work.call[launched[chosen(names)[work.operation[launched]]]]] = True
+    return flags
 
 
 def shorten(scene: Scene, operations: Ints, reduction_ns: Ints | Floats, *, with_latency: Flags | bool = False) -> Edit:

@@ -274,11 +274,14 @@ class Scene:
             flags[order[linked]] = launches[order[neighbor[linked]]]
         return both_flags
 
-    def calls_between(self, calling: Ints, first: Ints) -> Ints:
-        """Return the calls between these that launch nothing, within a step; `first`: the first call of each step."""
+    def calls_between(self, calling: Ints, first: Ints, passed: Flags) -> Ints:
+        """Return the calls between two of these in a step, if all launches between the two are `passed`.
+
+        first: the first call of each step. passed: flags of calls.
+        """
         order = self._order
         is_chosen, firsts, place = np.isin(order, calling), np.isin(order, first), np.arange(len(order))
-        is_edge = self.launching[order] | is_chosen
+        is_edge = (self.launching & ~passed)[order] | is_chosen
         last = np.maximum.accumulate(np.where(is_edge, place, -1))
         next_place = np.minimum.accumulate(np.where(is_edge, place, len(order))[::-1])[::-1]
         is_inside = ~is_edge & (last >= 0) & (next_place < len(order))
