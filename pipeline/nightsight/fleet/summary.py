@@ -87,8 +87,8 @@ def _split(report: Report, measured: Measures) -> pd.DataFrame:
 def _advice_losses(report: Report, gpu_ns: int) -> pd.DataFrame:
     rows = [
         (each.rule, each.cause or each.title, each.action, each.gain_pct, each.gain_pct / 100 * gpu_ns)
-        for each in report.findings
-        if each.severity == "advice" and each.gain_pct is not None
+        for each in report.advice
+        if each.gain_pct is not None
     ]
     return pd.DataFrame(rows, columns=["rule", "cause", "action", "gain_pct", "lost_ns"])
 

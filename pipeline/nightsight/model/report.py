@@ -413,6 +413,16 @@ class Report:
     ranks: Mapping[str, int] = field(default_factory=dict)
     shared: tuple[tuple[int, ...], ...] = ()
 
+    @property
+    def advice(self) -> list[Finding]:
+        """The findings that are advice, in order."""
+        return [finding for finding in self.findings if finding.severity == "advice"]
+
+    @property
+    def chosen_window(self) -> View | None:
+        """The window that the results are about; None if the report does not say it."""
+        return next((view for view in self.windows if view.is_chosen), None)
+
     def called(self, device: object) -> str:
         """Return the name of a GPU in this report."""
         return gpu_name(device, self.ranks)
