@@ -41,8 +41,7 @@ def gpu_time(timeline: Timeline) -> Table:
 
 def _busy_columns(timeline: Timeline, device: int, covered: int) -> dict[str, object]:
     window, unknown = timeline.window, unseen(timeline.profile)[device].spans
-    bounds = np.array([window.start_ns]), np.array([window.end_ns])
-    hidden = length(shared(bounds, unknown))
+    hidden = length(shared(window.spans, unknown))
     return {
         "window": window.name,
         "window_ns": window.length_ns,

@@ -235,7 +235,7 @@ def _idle_pieces(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[
 
 def _thread_pieces(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[str, int], _PieceSet]]:
     """Yield the window for each Python thread, divided into time inside and outside of operators."""
-    bounds = (timeline.window.start_ns, timeline.window.end_ns)
+    bounds = timeline.window.bounds
     tables = {name: timeline.profile.recorded(name) for name in ("cpu_ops", *_OF_PYTHON)}
     start, end, thread = (tables["cpu_ops"][name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
     threads = pd.concat([tables[name][["thread", "tid"]] for name in _OF_PYTHON]).drop_duplicates("thread")

@@ -236,7 +236,7 @@ def window_waits(timeline: Timeline, *, device: int) -> Waits:
     split = device_splits(timeline).get(device)
     if split is not None and split.waits is not None:
         return split.waits
-    window = (timeline.window.start_ns, timeline.window.end_ns)
+    window = timeline.window.bounds
     return find_waits(timeline, device=device, idle=gaps(busy_spans(timeline)[device], window))
 
 
@@ -276,7 +276,7 @@ def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Activ
         visible, unassigned = separate(unassigned, spans)
         pieces.append((visible[0], np.full(len(visible[0]), position, dtype=np.int8)))
     # the causes in the window are known
-    window = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
+    window = timeline.window.spans
     outside = find_waits(timeline, device=device, idle=without(unassigned, window))
     both = (window_waits(timeline, device=device), outside)
     pieces += [(waits.start, np.int8(len(BUSY)) + waits.cause) for waits in both]
@@ -309,7 +309,7 @@ def clock_notes(timeline: Timeline) -> tuple[str, ...]:
 @memoize
 def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
     """Return the GPUs whose median launch latency differs from another GPU's by more than either of them varies."""
-    window: Spans = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
+    window: Spans = timeline.window.spans
     latencies, devices = [], devices_at_work(timeline)
     if len(devices) < 2:
         return {}
@@ -353,8 +353,8 @@ def operation_kinds(timeline: Timeline) -> Kinds:
 def _split_busy(timeline: Timeline, kinds: Kinds, steps: Spans, *, device: int) -> tuple[list[SplitPart], Spans]:
     """Return the busy parts of the window, and the spans in which nothing ran."""
     operations, window = timeline.operations, timeline.window
-    bounds = (window.start_ns, window.end_ns)
-    unassigned: Spans = (np.array([window.start_ns]), np.array([window.end_ns]))
+    bounds = window.bounds
+    unassigned: Spans = window.spans
     parts = []
     of_device = by_device(timeline)[device]
     start, end, kind = operations.start[of_device], operations.end[of_device], kinds.kind[of_device]

@@ -29,8 +29,7 @@ def streams(timeline: Timeline) -> Table:
             stream = stream * len(distinct_values) + np.searchsorted(distinct_values, column)
     stream = pd.factorize(stream, sort=True)[0]
     by_stream = {number: rows[of_stream] for number, of_stream in positions(stream).items()}
-    bounds = (window.start_ns, window.end_ns)
-    spans = [clipped_union(operations.start[work], operations.end[work], bounds) for work in by_stream.values()]
+    spans = [clipped_union(operations.start[work], operations.end[work], window.bounds) for work in by_stream.values()]
     first = np.array([work[0] for work in by_stream.values()])
     device = operations.device[first]
     busy_ns = np.array([length(busy) for busy in spans])

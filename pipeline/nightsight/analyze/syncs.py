@@ -177,7 +177,7 @@ def _lost_time(timeline: Timeline, call: Ints, group: Ints) -> Ints:
     threads could fill counts once, and of several GPUs the one with the largest loss counts: the sum over a process
     never exceeds a GPU's idle time.
     """
-    table, bounds = timeline.profile.table("api_calls"), (timeline.window.start_ns, timeline.window.end_ns)
+    table, bounds = timeline.profile.table("api_calls"), timeline.window.bounds
     start, end = (times[call] for times in timeline.call_times)
     # the first call of each group; groups are numbered by thread and time
     first = np.lexsort((start, group))

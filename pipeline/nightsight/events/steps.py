@@ -53,7 +53,7 @@ def worked_steps(timeline: Timeline, device: int) -> Spans:
     window = timeline.window
     begin, end = device_steps(timeline, device)
     if not len(begin):
-        begin, end = np.array([window.start_ns]), np.array([window.end_ns])
+        begin, end = window.spans
     last = int(timeline.operations.end[by_device(timeline)[device]].max())
     return begin, np.append(end[:-1], max(min(int(end[-1]), last), int(begin[-1])))
 
@@ -69,7 +69,7 @@ def steps_in_window(timeline: Timeline, device: int) -> Spans:
     begin, end = job.steps[device]
     chosen = (begin >= window.start_ns) & (begin < window.end_ns)
     if not chosen.any():
-        return np.array([window.start_ns]), np.array([window.end_ns])
+        return window.spans
     return begin[chosen], np.minimum(end[chosen], window.end_ns)
 
 

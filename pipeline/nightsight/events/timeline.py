@@ -249,8 +249,7 @@ def of_window(timeline: Timeline, table: str, columns: Sequence[str] = ()) -> pd
 @memoize
 def busy_spans(timeline: Timeline) -> dict[int, Spans]:
     """Return, for each device used in the capture, the spans of the window in which anything ran."""
-    operations, window = timeline.operations, timeline.window
-    bounds = (window.start_ns, window.end_ns)
+    operations, bounds = timeline.operations, timeline.window.bounds
     return {
         device: clipped_union(operations.start[of_device], operations.end[of_device], bounds)
         for device, of_device in by_device(timeline).items()

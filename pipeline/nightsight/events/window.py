@@ -29,7 +29,7 @@ from nightsight.events.names import api_names
 from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.events.selection import RANGE_HINT, TIME_HINT, as_range, as_span, instances, known_ranges
 from nightsight.events.unseen import AFTER, BEFORE, pauses, unseen
-from nightsight.intervals import Ints, union
+from nightsight.intervals import Ints, Spans, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
 from nightsight.units import in_text
@@ -67,6 +67,16 @@ class Window:
     family: str = ""
     steps: Mapping[int, Ints] = field(default_factory=dict, compare=False)
     ends: Mapping[int, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The start and the end of the window, in ns."""
+        return self.start_ns, self.end_ns
+
+    @property
+    def spans(self) -> Spans:
+        """The window as spans."""
+        return np.array([self.start_ns]), np.array([self.end_ns])
 
     @property
     def length_ns(self) -> int:

@@ -200,15 +200,23 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
 
 
 def distinct(keys: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Number the distinct combinations of keys in sorted order; return each event's number, and the combinations."""
-    codes, _ = _ranks(keys[0])
-    for key in keys[1:]:
+    """Number the distinct combinations of keys in sorted order; return each event's number, and an event of each."""
+    # constant keys distinguish nothing, and cost time
+    varying = [key for key in keys if len(key) and key.min() != key.max()] or keys[:1]
+    codes, _ = _ranks(varying[0])
+    for key in varying[1:]:
         key_codes, count = _ranks(key)
         # renumbered after each key, so that the product cannot overflow
         codes, _ = _ranks(codes.astype(np.int64) * count + key_codes)
     example = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
     example[codes] = np.arange(len(codes))
-    return codes, np.stack([key[example] for key in keys], axis=1)
+    return codes, example
+
+
+def combinations(keys: Sequence[Ints]) -> tuple[Ints, list[tuple[int, ...]]]:
+    """Number the distinct combinations of keys in sorted order; return each event's number, and the combinations."""
+    codes, example = distinct(keys)
+    return codes, list(zip(*(key[example].tolist() for key in keys), strict=True))
 
 
 def _ranks(values: Ints) -> tuple[Ints, int]:
@@ -247,11 +255,11 @@ def _slices(
     start, end = (joined(frame[name].to_numpy() for frame in frames) for name in ("start_ns", "end_ns"))
     # an event that ends before its start counts as zero-length
     end = np.maximum(start, end)
-    owner, owners = distinct([joined(_key(frame, key) for frame in frames) for key in keys])
+    owner, owners = combinations([joined(_key(frame, key) for frame in frames) for key in keys])
     # longest first, so that an enclosing event comes before the events inside it
     order = np.lexsort((-end, start, owner))
     owner, start, end = owner[order], start[order], end[order]
-    track_number, tracks = distinct((owner, lanes(*separate_groups(owner, start, end))))
+    track_number, tracks = combinations((owner, lanes(*separate_groups(owner, start, end))))
     # stable, so that the events of a track keep their order
     by_track = np.argsort(track_number, kind="stable")
     order = order[by_track]
@@ -263,7 +271,7 @@ def _slices(
         start[by_track],
         end[by_track],
         track_number[by_track],
-        tuple(track(owners[number].tolist(), lane) for number, lane in tracks.tolist()),
+        tuple(track(owners[number], lane) for number, lane in tracks),
     )
 
 

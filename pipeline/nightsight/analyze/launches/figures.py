@@ -155,7 +155,7 @@ def _first_idle(timeline: Timeline, work: _SubmittedWork, *, device: int) -> int
     # as in `split`: of work that starts together, the one whose call came first ends the gap
     order = in_order(work.start, work.call_start, work.call_end)
     surplus, start = surplus[order], work.start[order]
-    _, end = gaps(busy_spans(timeline)[device], (window.start_ns, window.end_ns))
+    _, end = gaps(busy_spans(timeline)[device], window.bounds)
     # first launches are few: of each, the gaps that end after the start of the work before it
     late = np.flatnonzero(surplus)
     first_gap = np.where(late > 0, np.searchsorted(end, start[late - 1], side="right"), 0)

@@ -27,6 +27,7 @@ from nightsight.render.tracks import (
     Places,
     Slices,
     TraceTrack,
+    combinations,
     distinct,
     event_names,
     layer_slices,
@@ -188,8 +189,9 @@ def _table_labels(table: str, frame: pd.DataFrame) -> tuple[Ints, pa.Array]:
     columns = {name: _argument_values(frame[name]) for name in _ARGUMENTS[table] if name in frame}
     has_id = integers(frame["correlation"]) >= 0 if "correlation" in frame else np.zeros(len(frame), dtype=bool)
     # events repeat the same name and arguments thousands of times: format each combination once
-    code, combinations = distinct([name_code, has_id.astype(np.int64), *(values for values, _ in columns.values())])
-    name_codes, id_flags, *values_of_columns = combinations.T
+    keys = [name_code, has_id.astype(np.int64), *(values for values, _ in columns.values())]
+    code, example = distinct(keys)
+    name_codes, id_flags, *values_of_columns = (key[example] for key in keys)
     parts = [
         _argument(name, values, texts)
         for (name, (_, texts)), values in zip(columns.items(), values_of_columns, strict=True)
@@ -282,8 +284,8 @@ def _counters(profile: Profile, places: Places) -> list[_Counters]:
 def _counters_of(
     frame: pd.DataFrame, names: "pd.Categorical[Any]", values: "pd.Series[Any]", unit: str, places: Places
 ) -> _Counters:
-    label, pairs = distinct([integers(frame["device"]), np.asarray(names.codes, dtype=np.int64)])
-    gpus = [(*places.gpu(device), _json(names.categories[name])) for device, name in pairs.tolist()]
+    label, pairs = combinations([integers(frame["device"]), np.asarray(names.codes, dtype=np.int64)])
+    gpus = [(*places.gpu(device), _json(names.categories[name])) for device, name in pairs]
     labels = (f',"pid":{pid},"tid":0,"cat":"counter","name":{name},"args":{{"{unit}":' for pid, _, name in gpus)
     tracks = {pid: TraceTrack(pid, 0, process, "") for pid, process, _ in gpus}
     return _Counters(integers(frame["start_ns"]), values.to_numpy(), label, strings(labels), (*tracks.values(),))

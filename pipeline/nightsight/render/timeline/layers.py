@@ -228,7 +228,7 @@ class RowSample:
         return self._compressed(_round_times(_blocks(self._events, merge_ns), max(merge_ns // _SHARE, 1)))
 
     def _compressed(self, spans: Spans) -> float:
-        return self._weight * len(spans.columns().body.compressed)
+        return self._weight * spans.columns().size
 
 
 def finest(fits: Callable[[int], bool], least: int, most: int) -> int:

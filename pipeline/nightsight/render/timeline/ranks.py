@@ -98,7 +98,7 @@ class Ranks:
 
 
 def _size(part: Columns | None) -> int:
-    return len(part.body.compressed) if part else 0
+    return part.size if part else 0
 
 
 def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | None:

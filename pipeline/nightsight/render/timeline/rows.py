@@ -15,7 +15,7 @@ from nightsight.intervals import Codes, Flags, Ints
 from nightsight.model.report import Profile
 from nightsight.render.timeline.labels import EventLabels, concatenate, label_events
 from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
-from nightsight.render.tracks import LAYERS, MARKS, OS_CALLS, PYTHON, Places, distinct
+from nightsight.render.tracks import LAYERS, MARKS, OS_CALLS, PYTHON, Places, combinations
 from nightsight.results.categories import BUSY, IDLE, LAUNCH, OTHER_CALL
 from nightsight.system.parallel import memoize, thread_map
 from nightsight.tables import ANNOTATION, START_END, integers
@@ -76,7 +76,6 @@ class _RowSort:
 
 _ON_THREAD: Final = ("process", "thread")
 _NVTX: Final = "NVTX"
-# not a table of profiles: ranges in CUDA graphs, on streams
 # the label of torch.profiler's ranges from record_function, and of its steps
 _ANNOTATIONS: Final = "user ranges"
 _SORTS: Final = (
@@ -208,7 +207,7 @@ def _lay(profile: Profile, sort: _RowSort) -> _LaidEvents:
     start, end = (joined(frame[name].to_numpy() for _, frame in frames) for name in ("start_ns", "end_ns"))
     end = np.maximum(start, end)
     codes, labels = _labels(profile, frames)
-    group, owners = _groups([joined(integers(frame[key]) for _, frame in frames) for key in sort.keys])
+    group, owners = combinations([joined(integers(frame[key]) for _, frame in frames) for key in sort.keys])
     # separate lanes need short events first, nested lanes long ones
     order = _order(group, start, end if sort.lanes is separate_lanes else -end)
     group, start, end = group[order], start[order], end[order]
@@ -290,17 +289,6 @@ def _categories(profile: Profile, table: str, count: int) -> Ints:
     category[launches & is_other] = len(BUSY) + IDLE.index(LAUNCH)
     category[is_other & ~launches] = -1
     return category
-
-
-def _groups(keys: Sequence[Ints]) -> tuple[Ints, list[tuple[int, ...]]]:
-    """Number the distinct combinations of keys in sorted order; return each event's number, and the combinations."""
-    varying = [key for key in keys if len(key) and key.min() != key.max()]
-    group, combinations = distinct(varying) if varying else (np.zeros(len(keys[0]), dtype=np.int64), [0])
-    if not len(keys[0]):
-        return group, []
-    example = np.zeros(len(combinations), dtype=np.int64)
-    example[group] = np.arange(len(group))
-    return group, list(zip(*(key[example].tolist() for key in keys), strict=True))
 
 
 def _order(group: Ints, start: Ints, then: Ints) -> Ints:
