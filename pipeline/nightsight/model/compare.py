@@ -117,6 +117,16 @@ class Measures:
     launch_call_ns: float = 0.0
     is_incomplete: bool = False
 
+    @property
+    def is_throttled(self) -> bool:
+        """Whether a GPU was throttled, by heat or by the hardware, during the run."""
+        return any(condition.slowdowns for condition in self.conditions)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes used a GPU during the run."""
+        return any(condition.is_shared for condition in self.conditions)
+
 
 @dataclass(frozen=True)
 class Difference:
