@@ -156,11 +156,6 @@ def _prose(text: object, length: int = _SENTENCE) -> str:
     return middle_cut(sentence if sentence.endswith("...") else sentence.rstrip("."), length)
 
 
-def _cell_text(text: object, length: int = _SENTENCE) -> str:
-    """Return a sentence for a table, without marks of code."""
-    return _prose(text, length).replace("`", "")
-
-
 def _few(values: "pd.Series[str]", noun: str) -> tuple[str, ...]:
     """Return the distinct values, or their number if there are more than two."""
     texts = sorted({text for text in values if text})
@@ -305,6 +300,7 @@ def _capture_table(
             format_cell(None if pd.isna(row[column]) else float(row[column]), column, scale=scales[column])
             for column in numbers
         ]
-        cells += [_cell_text(row[column], _CELL) if row[column] else ABSENT for column in texts]
+        # without marks of code
+        cells += [_prose(row[column], _CELL).replace("`", "") if row[column] else ABSENT for column in texts]
         rows.append(Row(Cell(short_text(row["file"]), href=str(row["report"])), tuple(map(Cell, cells))))
     return TableView(caption, columns, tuple(rows), name=name)
