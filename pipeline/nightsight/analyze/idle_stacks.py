@@ -150,7 +150,7 @@ def _recorded_stacks(timeline: Timeline) -> _Samples | _RecordedCalls | None:
 def _samples_by_thread(samples: pd.DataFrame, window: Window) -> _Samples | None:
     """Return the samples in the window by thread; None if no thread has two, because their distance is then unknown."""
     time, stack = (np.asarray(values, dtype=np.int64) for values in (samples["start_ns"], samples["stack"].cat.codes))
-    in_window = np.flatnonzero((time >= window.start_ns) & (time < window.end_ns))
+    in_window = np.flatnonzero(window.contains(time))
     in_window = in_window[np.argsort(time[in_window], kind="stable")]
     ordered = {thread: in_window[rows] for thread, rows in positions(samples["thread"].to_numpy()[in_window]).items()}
     distances = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(time[rows]) for rows in ordered.values())])

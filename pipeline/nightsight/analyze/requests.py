@@ -201,8 +201,7 @@ def _is_of_capture(timeline: Timeline, requests: pd.DataFrame) -> Flags:
 def _arrives_in_window(timeline: Timeline, requests: pd.DataFrame) -> Flags:
     """Return which requests have a date, and arrive in the window."""
     arrival = requests["sent_ns"].fillna(requests["received_ns"]).to_numpy(dtype="float64", na_value=np.nan)
-    window = timeline.window
-    is_inside: Flags = requests["is_dated"].to_numpy() & (arrival >= window.start_ns) & (arrival < window.end_ns)
+    is_inside: Flags = requests["is_dated"].to_numpy() & timeline.window.contains(arrival)
     return is_inside
 
 

@@ -159,7 +159,6 @@ class Split(NamedTuple):
 _EVENTS: Final = ("kernels", "memory_ops", "graph_launches", "api_calls", "ranges", "cpu_ops")
 _NONE: Final = np.empty(0, dtype=np.int64)
 _NO_SPANS: Final[Spans] = (_NONE, _NONE)
-_LATEST: Final = np.iinfo(np.int64).max
 
 
 @memoize
@@ -236,8 +235,8 @@ def window_waits(timeline: Timeline, *, device: int) -> Waits:
     split = device_splits(timeline).get(device)
     if split is not None and split.waits is not None:
         return split.waits
-    window = timeline.window.bounds
-    return find_waits(timeline, device=device, idle=gaps(busy_spans(timeline)[device], window))
+    idle = gaps(busy_spans(timeline)[device], timeline.window.bounds)
+    return find_waits(timeline, device=device, idle=idle)
 
 
 def idle_causes(timeline: Timeline, *, device: int, piece: Ints) -> Ints:
@@ -276,8 +275,7 @@ def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Activ
         visible, unassigned = separate(unassigned, spans)
         pieces.append((visible[0], np.full(len(visible[0]), position, dtype=np.int8)))
     # the causes in the window are known
-    window = timeline.window.spans
-    outside = find_waits(timeline, device=device, idle=without(unassigned, window))
+    outside = find_waits(timeline, device=device, idle=without(unassigned, timeline.window.spans))
     both = (window_waits(timeline, device=device), outside)
     pieces += [(waits.start, np.int8(len(BUSY)) + waits.cause) for waits in both]
     start, category = map(np.concatenate, zip(*pieces, strict=True))
@@ -309,12 +307,11 @@ def clock_notes(timeline: Timeline) -> tuple[str, ...]:
 @memoize
 def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
     """Return the GPUs whose median launch latency differs from another GPU's by more than either of them varies."""
-    window: Spans = timeline.window.spans
     latencies, devices = [], devices_at_work(timeline)
     if len(devices) < 2:
         return {}
     for device in devices:
-        idle = without(window, busy_spans(timeline)[int(device)])
+        idle = without(timeline.window.spans, busy_spans(timeline)[int(device)])
         kinds, calls = operation_kinds(timeline), causing_calls(timeline)
         endings = _end_operations(timeline, kinds, calls, device=device, idle=idle)
         # if the GPU was already idle when the call began, its work waited for nothing: this is pure latency
@@ -352,9 +349,7 @@ def operation_kinds(timeline: Timeline) -> Kinds:
 
 def _split_busy(timeline: Timeline, kinds: Kinds, steps: Spans, *, device: int) -> tuple[list[SplitPart], Spans]:
     """Return the busy parts of the window, and the spans in which nothing ran."""
-    operations, window = timeline.operations, timeline.window
-    bounds = window.bounds
-    unassigned: Spans = window.spans
+    operations, bounds, unassigned = timeline.operations, timeline.window.bounds, timeline.window.spans
     parts = []
     of_device = by_device(timeline)[device]
     start, end, kind = operations.start[of_device], operations.end[of_device], kinds.kind[of_device]

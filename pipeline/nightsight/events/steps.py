@@ -67,7 +67,7 @@ def steps_in_window(timeline: Timeline, device: int) -> Spans:
     if (job := timeline.profile.job) is None:
         return worked_steps(timeline, device)
     begin, end = job.steps[device]
-    chosen = (begin >= window.start_ns) & (begin < window.end_ns)
+    chosen = window.contains(begin)
     if not chosen.any():
         return window.spans
     return begin[chosen], np.minimum(end[chosen], window.end_ns)

@@ -230,8 +230,7 @@ def begun(timeline: Timeline, start: "Ints | pd.Series[Any]") -> Flags:
     window = timeline.window
     if window.name in (GPU_WORK, RECORDED):
         return np.ones(len(start), dtype=bool)
-    times = np.asarray(start)
-    return np.asarray((times >= window.start_ns) & (times < window.end_ns))
+    return window.contains(start)
 
 
 def of_window(timeline: Timeline, table: str, columns: Sequence[str] = ()) -> pd.DataFrame:

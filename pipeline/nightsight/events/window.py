@@ -9,7 +9,7 @@ operation.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ from nightsight.events.names import api_names
 from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.events.selection import RANGE_HINT, TIME_HINT, as_range, as_span, instances, known_ranges
 from nightsight.events.unseen import AFTER, BEFORE, pauses, unseen
-from nightsight.intervals import Ints, Spans, union
+from nightsight.intervals import Flags, Ints, Spans, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
 from nightsight.units import in_text
@@ -77,6 +77,18 @@ class Window:
     def spans(self) -> Spans:
         """The window as spans."""
         return np.array([self.start_ns]), np.array([self.end_ns])
+
+    def contains(self, time: "Ints | pd.Series[Any]") -> Flags:
+        """Return which times are in the window."""
+        times = np.asarray(time)
+        flags: Flags = (times >= self.start_ns) & (times < self.end_ns)
+        return flags
+
+    def contains_end(self, end: "Ints | pd.Series[Any]") -> Flags:
+        """Return which events end in the window, by their ends."""
+        ends = np.asarray(end)
+        flags: Flags = (ends > self.start_ns) & (ends <= self.end_ns)
+        return flags
 
     @property
     def length_ns(self) -> int:
@@ -263,9 +275,7 @@ def _measured_range(profile: Profile) -> Window | None:
 def _with_steps(profile: Profile, window: Window) -> Window:
     """Add the repetitions of the program's loop that begin inside the window, including slow ones."""
     loops = loops_of(profile)
-    inside = {
-        loop.process: loop.starts[(loop.starts >= window.start_ns) & (loop.starts < window.end_ns)] for loop in loops
-    }
+    inside = {loop.process: loop.starts[window.contains(loop.starts)] for loop in loops}
     steps = {process: starts for process, starts in inside.items() if len(starts)}
     if not steps:
         return window
