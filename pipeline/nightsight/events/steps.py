@@ -1,14 +1,15 @@
 """Finds when the repetitions of the window begin on each GPU: the CPU can be many repetitions ahead."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.events.communication import of_all_ranks
+from nightsight.events.communication import communicating, of_all_ranks
 from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column
 from nightsight.intervals import Ints, Spans
+from nightsight.tables import SHAPE, integers, positions
 
 _NONE: Final = np.empty(0, dtype=np.int64)
 _LATEST: Final = np.iinfo(np.int64).max
@@ -46,6 +47,25 @@ def begin_of_work(timeline: Timeline, operations: Ints, starts: Ints) -> Spans:
     begin = np.where(begin[:-1] == _LATEST, starts, begin[:-1])
     begin = np.clip(np.maximum.accumulate(begin), window.start_ns, window.end_ns)
     return begin, np.append(begin[1:], window.end_ns)
+
+
+def computing_by_step(timeline: Timeline, *, least: int) -> Iterator[tuple[int, int, pd.DataFrame, Ints]]:
+    """Yield each device with at least `least` steps: its number, its steps, its kernels in them, the step of each.
+
+    Kernels that communicate are left out. Of the others, there are names, times and grids.
+    """
+    kernels = timeline.profile.recorded("kernels")
+    columns = [name for name in ("device", "name", "start_ns", "end_ns", *SHAPE[:3]) if name in kernels]
+    kernels = kernels.loc[~communicating(timeline)[: len(kernels)], columns]
+    for device, rows in positions(integers(kernels["device"])).items():
+        begin, end = device_steps(timeline, device)
+        if len(begin) < least:
+            continue
+        start = kernels["start_ns"].to_numpy()[rows]
+        is_inside = (start >= begin[0]) & (start < end[-1])
+        step: Ints = np.searchsorted(begin, start[is_inside], side="right") - 1
+        if len(step):
+            yield device, len(begin), kernels.iloc[rows[is_inside]], step
 
 
 def worked_steps(timeline: Timeline, device: int) -> Spans:

@@ -223,34 +223,33 @@ def _argument(name: str, values: Ints, texts: pa.Array | None) -> pa.Array:
     return where(values >= 0, join(f',"{name}":', text))
 
 
-def _slice_rows(profile: Profile, slices: Slices, origin: int, arrows: _Arrows) -> Iterator[bytes]:
+def _placed(profile: Profile, slices: Slices) -> Iterator[tuple[slice, pa.Array, list[Text]]]:
+    """Yield slices block by block: the block, the tracks, and the names with arguments."""
     labels = _labels(profile, slices)
-    places = _track_ids(slices.tracks)
+    tracks = strings(f',"pid":{track.pid},"tid":{track.tid}' for track in slices.tracks)
     for block in blocks(0, len(slices.row)):
+        yield block, take(tracks, slices.track[block]), labels.of(block)
+
+
+def _slice_rows(profile: Profile, slices: Slices, origin: int, arrows: _Arrows) -> Iterator[bytes]:
+    for block, place, label in _placed(profile, slices):
         start, end, number = slices.start[block], slices.end[block], arrows.number[block]
         arrow = join(',"bind_id":"', digits(number), f'","flow_{arrows.direction}":true')
-        yield _text(
-            *(',\n{"ph":"X"', take(places, slices.track[block])),
-            *(',"ts":', _microseconds(start - origin), ',"dur":', _microseconds(end - start)),
-            *(where(number > 0, arrow), *labels.of(block)),
-        )
+        times = (',"ts":', _microseconds(start - origin), ',"dur":', _microseconds(end - start))
+        yield _text(',\n{"ph":"X"', place, *times, where(number > 0, arrow), *label)
 
 
 def _instant_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes]:
-    labels = _labels(profile, slices)
-    places = _track_ids(slices.tracks)
-    for block in blocks(0, len(slices.row)):
+    for block, place, label in _placed(profile, slices):
         stamp = _microseconds(slices.start[block] - origin)
-        yield _text(',\n{"ph":"i","s":"t"', take(places, slices.track[block]), ',"ts":', stamp, *labels.of(block))
+        yield _text(',\n{"ph":"i","s":"t"', place, ',"ts":', stamp, *label)
 
 
 def _async_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes]:
     """Yield begin and end events of ranges that can cross; each pair has its own id within its process."""
-    labels = _labels(profile, slices)
-    places = _track_ids(slices.tracks)
-    for block in blocks(0, len(slices.row)):
+    for block, place, label in _placed(profile, slices):
         number = digits(np.arange(block.start, block.stop) + 1)
-        columns = [',"id2":{"local":"', number, '"}', take(places, slices.track[block]), *labels.of(block)]
+        columns = [',"id2":{"local":"', number, '"}', place, *label]
         for phase, times in (("b", slices.start), ("e", slices.end)):
             yield _text(f',\n{{"ph":"{phase}","ts":', _microseconds(times[block] - origin), *columns)
 
@@ -295,10 +294,6 @@ def _counter_rows(counters: _Counters, origin: int) -> Iterator[bytes]:
     for block in blocks(0, len(counters.start)):
         labels, value = take(counters.labels, counters.label[block]), digits(counters.value[block])
         yield _text(',\n{"ph":"C","ts":', _microseconds(counters.start[block] - origin), labels, value, "}}")
-
-
-def _track_ids(tracks: tuple[TraceTrack, ...]) -> pa.Array:
-    return strings(f',"pid":{track.pid},"tid":{track.tid}' for track in tracks)
 
 
 def _microseconds(time: Ints) -> pa.Array:

@@ -1,6 +1,5 @@
 """Packs the timeline for the page: decides which events are drawn, and in how much detail, within a size limit."""
 
-import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from nightsight.events.ranges import NUMBER
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Codes
 from nightsight.model.report import Profile, Result
+from nightsight.render.embedded import compact_json
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.layouts import labels_of
 from nightsight.render.table.replayed import BRIEF
@@ -318,7 +318,7 @@ def _payload(scene: _Drawing, most_bytes: int) -> bytes | None:
     """Pack the scene in as much detail as fits; None if it does not fit, or text leaves little room for events."""
     # base64 needs four characters for three bytes
     most = most_bytes // 4 * 3
-    words = len(deflate(_json(scene.words)).compressed)
+    words = len(deflate(compact_json(scene.words)).compressed)
     if words > most * _WORDS and words + scene.sample.exact_size > most:
         return None
     room = float(most - words - _ROW_BYTES * len(scene.events.rows) - 4 * _LAYER_BYTES)
@@ -378,7 +378,7 @@ def _write_payload(scene: _Drawing, room: float) -> bytes:
         "ranks": scene.ranks and scene.ranks.header(numbers, begins[at_ranks:]),
         "thinned": [*sentences(layers, origin_ns=scene.window[0]), *scene.left_out, *remarks],
     }
-    header = _json({**scene.words, **of_layers})
+    header = compact_json({**scene.words, **of_layers})
     return gzip_base64([deflate(struct.pack("<I", len(header)) + header), *bodies])
 
 
@@ -404,7 +404,3 @@ def _fit_layers(scene: _Drawing, room: float) -> tuple[list[TimelineLayer], Sums
     if not layers or layers[0].columns.size > room:
         layers = thin(scene.events, scene.sample, span_ns=scene.span_ns, window=scene.window, room=room)
     return layers, sums
-
-
-def _json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
