@@ -16,6 +16,9 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 Spans = tuple[Ints, Ints]
 """Starts and ends of disjoint, non-empty spans in order of time."""
 
+NOTHING: Final[Ints] = np.empty(0, dtype=np.int64)
+NO_SPANS: Final[Spans] = (NOTHING, NOTHING)
+
 
 def in_order(start: Ints, *others: Ints) -> Ints:
     """Return the order of spans by start, and of spans with equal starts by `others`, the first key first.
@@ -38,7 +41,7 @@ def divided(begin: int, length: int, count: int) -> Ints:
 def union_of(spans: Iterable[Spans]) -> Spans:
     """Return the union of several sets of spans."""
     # a single set is not copied: it can hold the operations of a large capture
-    each = [times for times in spans if len(times[0])] or [(np.empty(0, dtype=np.int64),) * 2]
+    each = [times for times in spans if len(times[0])] or [NO_SPANS]
     return union(*(each[0] if len(each) == 1 else map(np.concatenate, zip(*each, strict=True))))
 
 

@@ -21,7 +21,7 @@ from nightsight.events.categories import Categories
 from nightsight.events.stacks import framed, joined, of_library, split, without_line
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
-from nightsight.intervals import Ints, clipped_union, gaps, innermost, outer, scaled
+from nightsight.intervals import NOTHING, Ints, clipped_union, gaps, innermost, outer, scaled
 from nightsight.results.categories import HOST, IDLE
 from nightsight.results.gpu import IDLE_STACKS
 from nightsight.results.steps import OPERATORS
@@ -153,7 +153,7 @@ def _samples_by_thread(samples: pd.DataFrame, window: Window) -> _Samples | None
     in_window = np.flatnonzero(window.contains(time))
     in_window = in_window[np.argsort(time[in_window], kind="stable")]
     ordered = {thread: in_window[rows] for thread, rows in positions(samples["thread"].to_numpy()[in_window]).items()}
-    distances = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(time[rows]) for rows in ordered.values())])
+    distances = np.concatenate([NOTHING, *(np.diff(time[rows]) for rows in ordered.values())])
     distances = distances[distances > 0]
     if not len(distances):
         return None
@@ -284,7 +284,7 @@ def _stack_rows(stacks: _Samples | _RecordedCalls, pieces: _PieceSet) -> Iterato
 
 def _weights(stacks: _Samples | _RecordedCalls, pieces: _PieceSet) -> tuple[Ints, Ints, Ints]:
     """Return the weight of each cause and stack, in samples or ns."""
-    keys, weights = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+    keys, weights = [NOTHING], [NOTHING]
     for thread, of_thread in positions(pieces.thread).items():
         if thread in stacks.threads:
             ordered = of_thread[np.argsort(pieces.start[of_thread], kind="stable")]

@@ -19,6 +19,8 @@ from nightsight.events.timeline import Timeline, busy_spans, by_device, function
 from nightsight.events.unseen import graph_captures, unseen
 from nightsight.events.window import START_UP
 from nightsight.intervals import (
+    NO_SPANS,
+    NOTHING,
     Flags,
     Ints,
     Spans,
@@ -157,8 +159,6 @@ class Split(NamedTuple):
 
 
 _EVENTS: Final = ("kernels", "memory_ops", "graph_launches", "api_calls", "ranges", "cpu_ops")
-_NONE: Final = np.empty(0, dtype=np.int64)
-_NO_SPANS: Final[Spans] = (_NONE, _NONE)
 
 
 @memoize
@@ -208,10 +208,10 @@ def _split_pieces(timeline: Timeline, device: int) -> Split:
     for sign, piece in timeline.pieces:
         split = device_splits(piece).get(device) or _split_device(piece, device)
         parts += [
-            SplitPart(part.category, sign * part.time_ns, sign * part.hidden_ns, sign * part.by_function, _NONE)
+            SplitPart(part.category, sign * part.time_ns, sign * part.hidden_ns, sign * part.by_function, NOTHING)
             for part in split.parts
         ]
-    return Split(list(_merge_parts(parts)), (_NONE, _NONE))
+    return Split(list(_merge_parts(parts)), NO_SPANS)
 
 
 def find_waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
@@ -223,7 +223,7 @@ def find_waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
 
 
 def _as_waits(gaps: Gaps, layers: Sequence[tuple[str, Spans]]) -> Waits:
-    start, end = (np.concatenate([_NONE, *(spans[side] for _, spans in layers)]) for side in (0, 1))
+    start, end = (np.concatenate([NOTHING, *(spans[side] for _, spans in layers)]) for side in (0, 1))
     causes, counts = [IDLE.index(category) for category, _ in layers], [len(spans[0]) for _, spans in layers]
     cause = np.repeat(np.array(causes, dtype=np.int8), counts)
     processes, threads = compact(gaps.process), compact(gaps.thread)
@@ -359,7 +359,7 @@ def _split_busy(timeline: Timeline, kinds: Kinds, steps: Spans, *, device: int) 
         visible, unassigned = separate(unassigned, spans)
         time = length(visible)
         # the rest of the category's own time ran behind earlier categories
-        parts.append(SplitPart(category, time, length(spans) - time, _NONE, covered(visible, *steps)))
+        parts.append(SplitPart(category, time, length(spans) - time, NOTHING, covered(visible, *steps)))
     return parts, unassigned
 
 
@@ -420,7 +420,7 @@ def _look_up(values: Ints, call: Ints, default: Ints | int) -> Ints:
 def _outside_calls(timeline: Timeline, device: int) -> tuple[Spans, Mapping[int, Spans]]:
     """Return when the activity of a device is unknown, and the graph captures of each process."""
     hidden = unseen(timeline.profile).get(device)
-    return _NO_SPANS if hidden is None else hidden.spans, graph_captures(timeline.profile)
+    return NO_SPANS if hidden is None else hidden.spans, graph_captures(timeline.profile)
 
 
 def cause_layers(
@@ -435,7 +435,7 @@ def cause_layers(
         of_process = gaps if len(own) == len(gaps.process) else Gaps._make(column[own] for column in gaps)
         unassigned: Spans = (of_process.start, of_process.end)
         for category in IDLE[:-1]:
-            layer = _CauseLayer(*hidden, _NONE)
+            layer = _CauseLayer(*hidden, NOTHING)
             if category != UNSEEN:
                 layer = _cause_layer(category, of_process, calls, process=process)
             if category == CAPTURE:
@@ -450,7 +450,7 @@ def cause_layers(
                 yield category, pieces, _by_function(layer, spans, unassigned, pieces, place)
                 unassigned = rest
         # host code: the rest
-        yield IDLE[-1], unassigned, _NONE
+        yield IDLE[-1], unassigned, NOTHING
 
 
 def _by_function(layer: _CauseLayer, spans: Spans, unassigned: Spans, pieces: Spans, place: Ints) -> Ints:
@@ -459,7 +459,7 @@ def _by_function(layer: _CauseLayer, spans: Spans, unassigned: Spans, pieces: Sp
     pieces: those of it that a layer explains. place: the position in `spans`, the union of the layer, of each.
     """
     if not len(layer.name):
-        return _NONE
+        return NOTHING
     if spans[0] is layer.start:
         # their union is the calls themselves, one at a time: each piece belongs to one of them
         name, times = layer.name[place], pieces[1] - pieces[0]
@@ -475,12 +475,12 @@ def _cause_layer(category: str, gaps: Gaps, calls: CauseCalls, *, process: int) 
         return _CauseLayer(*(column[end > start] for column in (start, end, gaps.call_name)))
     if category == DEPENDENCY:
         queued = gaps.late < gaps.end
-        return _CauseLayer(np.maximum(gaps.start, gaps.late)[queued], gaps.end[queued], _NONE)
+        return _CauseLayer(np.maximum(gaps.start, gaps.late)[queued], gaps.end[queued], NOTHING)
     if category == UNKNOWN:
         # a process without any recorded call was not traced
         lost = gaps.is_lost | ((process, 0) not in calls.rows)
-        return _CauseLayer(gaps.start[lost], gaps.end[lost], _NONE)
-    rows = calls.rows.get((process, IDLE.index(category)), _NONE)
+        return _CauseLayer(gaps.start[lost], gaps.end[lost], NOTHING)
+    rows = calls.rows.get((process, IDLE.index(category)), NOTHING)
     return _CauseLayer(calls.start[rows], calls.end[rows], calls.name[rows])
 
 
@@ -489,7 +489,7 @@ def _with_captures(layer: _CauseLayer, spans: Spans | None) -> _CauseLayer:
     if spans is None or not len(spans[0]):
         return layer
     # time outside of calls has no function, so none of the layer gets one
-    return _CauseLayer(np.append(layer.start, spans[0]), np.append(layer.end, spans[1]), _NONE)
+    return _CauseLayer(np.append(layer.start, spans[0]), np.append(layer.end, spans[1]), NOTHING)
 
 
 def _merge_parts(parts: list[SplitPart]) -> Iterator[SplitPart]:

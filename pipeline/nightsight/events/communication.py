@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_names import communicates
-from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column
-from nightsight.intervals import Flags, Floats, Ints, Spans, shared, union
+from nightsight.events.timeline import Timeline, by_device, launch_times, of_capture, operation_column
+from nightsight.intervals import NOTHING, Flags, Floats, Ints, Spans, shared, union
 from nightsight.tables import NULLABLE, are_named, innermost_of, positions
 
 PAIRWISE: Final = ("send", "recv", "send and recv")
@@ -68,7 +68,6 @@ def communication(timeline: Timeline) -> pd.DataFrame:
     """
     operations = timeline.operations
     row = np.flatnonzero(communicating(timeline))
-    call_starts = timeline.profile.recorded("api_calls")["start_ns"].to_numpy()
     device, start, end, call = (
         values[row] for values in (operations.device, operations.start, operations.end, operations.call)
     )
@@ -82,7 +81,7 @@ def communication(timeline: Timeline) -> pd.DataFrame:
             "process": operation_column(timeline, "process")[row] if len(row) else row,
             "start_ns": start,
             "end_ns": end,
-            "called_ns": np.where(call >= 0, np.append(call_starts, 0)[call], start),
+            "called_ns": launch_times(timeline)[row],
             "group": "",
             "name": kinds[np.asarray(names.codes, dtype=np.int64)[row]] if names is not None else kinds,
             **{name: pd.array([None] * len(row), dtype=NULLABLE) for name in _CALL_COLUMNS},
@@ -397,9 +396,7 @@ def _match_directed(kernels: pd.DataFrame, rows: Ints) -> pd.DataFrame:
             pair = _shifted(many, few, offset)
             matches.append(pair if many is sends else pair[::-1])
     sends, gets = (
-        (np.concatenate([np.empty(0, dtype=np.int64), *side]) for side in zip(*matches, strict=True))
-        if matches
-        else (np.empty(0, dtype=np.int64),) * 2
+        (np.concatenate([NOTHING, *side]) for side in zip(*matches, strict=True)) if matches else (NOTHING,) * 2
     )
     sizes = pd.array(np.where(np.isnan(size[sends]), size[gets], size[sends]), dtype="Float64")
     return pd.DataFrame(

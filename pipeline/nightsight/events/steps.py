@@ -7,11 +7,10 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.communication import communicating, of_all_ranks
-from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column
-from nightsight.intervals import Ints, Spans
+from nightsight.events.timeline import Timeline, by_device, launch_times, operation_column
+from nightsight.intervals import NO_SPANS, NOTHING, Ints, Spans
 from nightsight.tables import SHAPE, integers, positions
 
-_NONE: Final = np.empty(0, dtype=np.int64)
 _LATEST: Final = np.iinfo(np.int64).max
 
 
@@ -26,11 +25,11 @@ def device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
     if len(window.steps) > 1:
         processes = operation_column(timeline, "process")[of_device]
         process = next((process for process in window.steps if (processes == process).any()), -1)
-        of_device, starts = of_device[processes == process], window.steps.get(process, _NONE)
+        of_device, starts = of_device[processes == process], window.steps.get(process, NOTHING)
     else:
         starts = window.repetitions
     if not len(starts):
-        return _NONE, _NONE
+        return NO_SPANS
     return begin_of_work(timeline, of_device, starts)
 
 
@@ -127,10 +126,3 @@ def _step_of_collectives(collectives: pd.DataFrame, steps: Spans) -> "pd.Series[
     number = np.searchsorted(begin, start[inside], side="right") - 1.0
     numbers = pd.Series(number, index=collectives["collective"].to_numpy()[inside])
     return numbers[~numbers.index.duplicated()]
-
-
-@of_capture
-def launch_times(timeline: Timeline) -> Ints:
-    """Return when the CPU launched each operation, or when it began on the GPU if the call is unknown."""
-    starts, call = timeline.profile.recorded("api_calls")["start_ns"].to_numpy(), timeline.operations.call
-    return np.where(call >= 0, np.append(starts, 0)[call], timeline.operations.start)

@@ -29,7 +29,7 @@ from nightsight.events.names import api_names
 from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.events.selection import RANGE_HINT, TIME_HINT, as_range, as_span, instances, known_ranges
 from nightsight.events.unseen import AFTER, BEFORE, pauses, unseen
-from nightsight.intervals import Flags, Ints, Spans, union
+from nightsight.intervals import NOTHING, Flags, Ints, Spans, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
 from nightsight.units import in_text
@@ -48,7 +48,6 @@ ANNOTATED: Final = "annotated part"
 """The names of windows; a range is named by its label, and a span of time by its bounds."""
 
 _NO_LOOP: Final = "Nothing repeats long enough to count as a steady part."
-_NOTHING: Final = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class Window:
         Empty if the window does not consist of repetitions. Of several processes, the one with the most GPU work
         counts. The GPU can lag, so it may still run an earlier repetition at such a time.
         """
-        return next(iter(self.steps.values()), _NOTHING)
+        return next(iter(self.steps.values()), NOTHING)
 
     @property
     def first_steps(self) -> Mapping[int, int]:
@@ -110,7 +109,7 @@ class Window:
 
         Recordings may start at different steps. Equal step counts mean the same start, although one may be ahead.
         """
-        longest = max(self.steps.values(), key=len, default=_NOTHING)
+        longest = max(self.steps.values(), key=len, default=NOTHING)
         midpoints = (longest[1:] + longest[:-1]) // 2
         return {
             process: min(int(np.searchsorted(midpoints, starts[0])), len(longest) - len(starts))

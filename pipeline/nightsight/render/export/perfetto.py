@@ -27,8 +27,6 @@ from nightsight.render.tracks import (
     Places,
     Slices,
     TraceTrack,
-    combinations,
-    distinct,
     event_names,
     layer_slices,
     mark_slices,
@@ -37,7 +35,7 @@ from nightsight.render.tracks import (
     thread_slices,
     with_layers,
 )
-from nightsight.tables import RESOURCES, SHAPE, integers, memory_levels, renamed
+from nightsight.tables import RESOURCES, SHAPE, combinations, integers, memory_levels, numbered, renamed
 from nightsight.texts import printable
 
 _CATEGORIES: Final[Mapping[str, str]] = {
@@ -190,7 +188,7 @@ def _table_labels(table: str, frame: pd.DataFrame) -> tuple[Ints, pa.Array]:
     has_id = integers(frame["correlation"]) >= 0 if "correlation" in frame else np.zeros(len(frame), dtype=bool)
     # events repeat the same name and arguments thousands of times: format each combination once
     keys = [name_code, has_id.astype(np.int64), *(values for values, _ in columns.values())]
-    code, example = distinct(keys)
+    code, example = numbered(keys)
     name_codes, id_flags, *values_of_columns = (key[example] for key in keys)
     parts = [
         _argument(name, values, texts)

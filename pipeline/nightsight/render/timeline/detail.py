@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.ranges import without_numbers
-from nightsight.intervals import Ints
+from nightsight.intervals import NOTHING, Ints
 from nightsight.render.timeline.activity import Span
 from nightsight.render.timeline.labels import OTHERS
 from nightsight.render.timeline.layers import RowSample, TimelineLayer, count_inside, finest, merged, stretch, whole
@@ -162,7 +162,7 @@ def _middle(events: TimelineEvents, window: Span, most_events: int) -> list[Time
 def _repeated_ranges(events: TimelineEvents, window: Span) -> Iterator[tuple[Ints, Ints]]:
     """Yield starts and ends of each range that repeats in the window, in descending order of total time."""
     rows = [row for row, row_of_events in enumerate(events.rows) if row_of_events.kind == "range"]
-    where = np.concatenate([np.empty(0, np.int64), *(np.arange(*events.bounds[row : row + 2]) for row in rows)])
+    where = np.concatenate([NOTHING, *(np.arange(*events.bounds[row : row + 2]) for row in rows)])
     # ranges merged into OTHERS are not repetitions of each other
     is_others = np.array([name == OTHERS for name in events.labels.names], dtype=bool)
     within = (events.start[where] >= window[0]) & (events.end[where] <= window[1])

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Codes, Ints
-from nightsight.render.tracks import LAYERS, distinct, event_names
-from nightsight.tables import SHAPE, integers
+from nightsight.render.tracks import LAYERS, event_names
+from nightsight.tables import SHAPE, integers, numbered
 from nightsight.texts import middle_cut, prose
 from nightsight.units import format_value
 
@@ -44,12 +44,12 @@ def label_events(table: str, frame: pd.DataFrame, category: Ints) -> tuple[Ints,
     """Return the index of each event's label, and the labels of the table; `category` is that of each event."""
     name_code, names = _names(table, frame)
     columns = [name for name in _FACTS.get(table, ()) if name in frame]
-    code, first = distinct([name_code, category, *(_codes(frame[name]) for name in columns)])
+    code, first = numbered([name_code, category, *(_codes(frame[name]) for name in columns)])
     without: tuple[str, ...] = ()
     # too many different details to be worth their bytes: names only
     if columns and len(first) > MOST_LABELS:
         columns, without = [], (table.replace("_", " "),)
-        code, first = distinct([name_code, category])
+        code, first = numbered([name_code, category])
     facts = {name: _column_values(frame[name].iloc[first]) for name in columns}
     rows = zip(*facts.values(), strict=True) if columns else ()
     texts = (_WORDS[table](dict(zip(columns, row, strict=True))) for row in rows)
