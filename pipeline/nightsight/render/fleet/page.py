@@ -16,7 +16,6 @@ from nightsight.render.table.view import Cell, Heading, Layout, Row, TableView, 
 from nightsight.texts import excerpt, middle_cut, printable
 from nightsight.units import ABSENT, counted, difference, format_cell, format_value, scale_for, split
 
-TABLE_BYTES: Final = 400_000
 _MAX_CAPTURES: Final = 2_000
 _MAX_VALUES: Final = 6
 _MAX_FAILURES: Final = 200
@@ -109,7 +108,7 @@ def fleet_page(fleet: Fleet) -> FleetPage:
         rule=fleet.rule,
         kernels=kernels,
         captures=_captures(fleet),
-        packed=packed_tables([kernels] if kernels else [], most_bytes=TABLE_BYTES),
+        packed=packed_tables([kernels] if kernels else []),
     )
 
 

@@ -19,6 +19,8 @@ from nightsight.units import split
 
 Json = dict[str, Any]
 
+MOST_BYTES: Final = 400_000
+"""The most bytes of a page for table rows beyond those that are printed."""
 _FORMAT: Final = 2
 _ATTEMPTS: Final = 4
 # a larger document cannot fit even compressed
@@ -26,7 +28,7 @@ _MAX_RATIO: Final = 10
 _NO_TEXT: Final = -1
 
 
-def packed_tables(views: Iterable[TableView], *, most_bytes: int) -> str:
+def packed_tables(views: Iterable[TableView], *, most_bytes: int = MOST_BYTES) -> str:
     """Return all rows of the tables as base64 of gzip of JSON, at most `most_bytes` long; "" if they do not fit.
 
     The largest tables are cut first. Rows that the page prints are never cut.
