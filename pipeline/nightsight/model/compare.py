@@ -127,6 +127,11 @@ class Measures:
         """Whether other processes used a GPU during the run."""
         return any(condition.is_shared for condition in self.conditions)
 
+    def metric(self, name: str) -> float:
+        """Return a gate metric; NaN if the run has none of this name."""
+        values = self.table.loc[(self.table["kind"] == "gate") & (self.table["name"] == name), "value"]
+        return float(values.iloc[0]) if len(values) else float("nan")
+
 
 @dataclass(frozen=True)
 class Difference:
