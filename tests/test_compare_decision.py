@@ -6,7 +6,7 @@ from statistics import geometric_mean
 
 import pytest
 
-from nightsight.compare import Limit, Settings, compare, settings
+from nightsight.compare import Limit, Settings, compare, settings_of
 from nightsight.errors import UsageError
 from nightsight.model.compare import AcceptedChange, Decision, Measures
 from nightsight.model.report import Environment
@@ -230,17 +230,17 @@ def test_settings_of_the_nearest_file(tmp_path: Path, name: str) -> None:
     below.mkdir(parents=True)
     # one that says nothing of gates does not hide it
     (below / "pyproject.toml").write_text('[tool.nightsight]\nworkloads = "bench"', encoding="utf-8")
-    nearest = settings(below, "mlp")
+    nearest = settings_of(below)("mlp")
     assert nearest.limits == {"step_ns": Limit(most_pct=5), "launches": Limit(most=40)}
     assert (nearest.least_pct, nearest.judged) == (2, Settings().deciding)
     assert nearest.accepted == (
         AcceptedChange("kernel_ns", "a larger model", "2026-11-20", workload="mlp", up_to_pct=6),
     )
-    assert settings(below, "gemm").limits == {"step_ns": Limit(most_pct=5)}
+    assert settings_of(below)("gemm").limits == {"step_ns": Limit(most_pct=5)}
 
 
 def test_without_a_file_there_are_usual_settings(tmp_path: Path) -> None:
-    assert settings(tmp_path, "mlp") == Settings()
+    assert settings_of(tmp_path)("mlp") == Settings()
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_without_a_file_there_are_usual_settings(tmp_path: Path) -> None:
 def test_bad_settings_are_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "nightsight.toml").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError) as refused:
-        settings(tmp_path, "mlp")
+        settings_of(tmp_path)("mlp")
     assert message in refused.value.message
     assert "\n" not in refused.value.message
     assert refused.value.hint

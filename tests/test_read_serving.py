@@ -25,7 +25,6 @@ from nightsight.results.serving import (
     PROFILED_RUN,
     TPOT,
     UNKNOWN_RUN,
-    UNPROFILED_RUN,
 )
 from nightsight.tables import conform
 from tests.timeline import draw, side_by_side
@@ -310,9 +309,9 @@ def test_any_document_is_read_or_refused(document: object) -> None:
 
 @pytest.mark.parametrize("value", ["3", True, float("nan"), -1, [1]])
 def test_figures_of_a_workload_are_checked_too(value: object) -> None:
-    assert len(serving_of({"output_throughput": 3, "unknown": "x"}, "generate", UNPROFILED_RUN)) == 1
+    assert len(serving_of({"output_throughput": 3, "unknown": "x"}, "generate")) == 1
     with pytest.raises(CaptureError, match="the benchmark of generate: its output_throughput is not a number"):
-        serving_of({"output_throughput": value}, "generate", UNPROFILED_RUN)
+        serving_of({"output_throughput": value}, "generate")
 
 
 def test_users_and_gpus_share_the_tokens() -> None:

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from nightsight.events.kernel_labels import label_of
-from nightsight.render.page.page import TABLE_BYTES, Page, page
+from nightsight.render.page.page import Page, page
 from nightsight.render.table.layouts import layout_of
-from nightsight.render.table.packed import packed_tables
+from nightsight.render.table.packed import MOST_BYTES, packed_tables
 from nightsight.render.table.view import MOST_ROWS, ROWS, Layout, TableView, table_view
 from nightsight.texts import printable
 from tests.recorded import Recorded
@@ -158,7 +158,7 @@ def test_hostile_texts_are_printable_and_cannot_end_the_block() -> None:
 def test_a_real_report_is_packed_whole(recorded: Recorded) -> None:
     report = recorded.report("train")
     view = page(report)
-    assert len(view.tables) < TABLE_BYTES / 10
+    assert len(view.tables) < MOST_BYTES / 10
     tables = unpacked(view.tables)["tables"]
     printed = [section.table for section in (*view.results, *view.method.sections) if section.table]
     assert {table.name for table in printed} <= set(tables)
@@ -175,7 +175,7 @@ def table_of(view: Page, name: str) -> TableView:
 
 def test_a_page_keeps_its_tables_within_the_bytes_it_has_for_them() -> None:
     report = small_report(results=(result("cuda_gpu_kern_sum", many_kernels(1_000)),))
-    assert 0 < len(page(report, table_bytes=20_000).tables) <= 20_000
+    assert 0 < len(packed_tables([table_of(page(report), "cuda_gpu_kern_sum")], most_bytes=20_000)) <= 20_000
 
 
 def test_names_that_are_shown_shortened_are_there_in_full() -> None:

@@ -117,9 +117,9 @@ def test_columns_of_operators_are_of_operations_if_some_are_on_integers() -> Non
     for kind, unit in (("tensor INT8", "op"), ("tensor BF16", "flop")):
         frame = pd.DataFrame([[kind, 1e9, 10.0, 1e12, 0.0, 1e12]], columns=columns)
         expected = ["kind", f"work_{unit}", f"work_{unit}_per_byte", f"work_{unit}_per_s", *columns[4:]]
-        assert list(replayed.of_operators(frame)) == expected
+        assert list(replayed.of_arithmetic(frame, "kind")) == expected
     peaks = roofs(("DRAM", 4e12, None), ("tensor INT8", None, 2e15))
-    assert "op_per_s" in replayed.operator_roofs(peaks)
+    assert "op_per_s" in replayed.of_arithmetic(peaks, "roof")
 
 
 def test_a_label_between_two_near_roofs_goes_below_the_lower_one() -> None:

@@ -15,7 +15,6 @@ from nightsight.model.report import Profile, Result
 from nightsight.read import read
 from nightsight.render.page.html import render_html
 from nightsight.render.timeline.counters import curves
-from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.tracks import event_names
 from nightsight.tables import conform
 from tests.kineto import write
@@ -23,7 +22,7 @@ from tests.recorded import Recorded
 from tests.reports import small_report
 from tests.test_render_tracks import with_kernels, with_ranges
 from tests.timeline import PROCESS, draw
-from tests.timeline_payload import Decoded, Event, decode
+from tests.timeline_payload import Decoded, Event, decode, timeline_payload
 
 NSYS = ("mlp", "train", "gelu", "graph", "graph_node", "unified_memory", "ddp2", "everything")
 TABLES = ("kernels", "memory_ops", "graph_launches", "ranges", "cpu_ops", "api_calls", "marks")

@@ -15,7 +15,7 @@ from nightsight.events.categories import Activity
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
 from nightsight.render.timeline.activity import CATEGORIES, account, by_piece
-from nightsight.render.timeline.payload import MOST_BYTES, timeline_payload
+from nightsight.render.timeline.payload import MOST_BYTES
 from nightsight.render.timeline.sums import MOST_BINS
 from nightsight.render.tracks import Places
 from nightsight.results.categories import BUSY, IDLE
@@ -23,7 +23,7 @@ from nightsight.tables import conform
 from tests.recorded import Recorded
 from tests.test_render_timeline_detail import busy_profile
 from tests.timeline import PROCESS, draw
-from tests.timeline_payload import Decoded, Event, decode
+from tests.timeline_payload import Decoded, Event, decode, timeline_payload
 
 CAPTURES = ("mlp", "train", "gelu", "graph", "graph_node", "unified_memory", "ddp2", "everything")
 

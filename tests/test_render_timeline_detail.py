@@ -7,13 +7,12 @@ import pytest
 from nightsight.model.report import Profile
 from nightsight.render.timeline.labels import OTHERS
 from nightsight.render.timeline.layers import RowSample, _longest, count_inside, merged, stretch, whole
-from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.rows import TimelineEvents, lay_events
 from nightsight.tables import conform
 from tests.test_render_timeline import assert_rows_are_sound, launched
 from tests.test_render_tracks import with_kernels, with_ranges
 from tests.timeline import PROCESS
-from tests.timeline_payload import Event, decode, decode_layer
+from tests.timeline_payload import Event, decode, decode_layer, timeline_payload
 
 _SHAPE = dict.fromkeys([f"{shape}_{axis}" for shape in ("grid", "block") for axis in "xyz"], 1)
 

@@ -6,14 +6,13 @@ import pytest
 
 from nightsight.model.report import Profile
 from nightsight.render.timeline.layers import merged, stretch, whole
-from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.rows import lay_events
 from nightsight.tables import conform
 from tests.test_render_timeline import assert_rows_are_sound
 from tests.test_render_timeline_detail import busy_profile, events_of
 from tests.test_render_tracks import with_kernels
 from tests.timeline import PROCESS
-from tests.timeline_payload import decode, decode_layer
+from tests.timeline_payload import decode, decode_layer, timeline_payload
 
 ROW = "Thread 7, NVTX marks"
 

@@ -15,13 +15,12 @@ from nightsight.job.facts import RankCapture, rank_summary
 from nightsight.job.merge import merge_ranks, merge_some_ranks
 from nightsight.model.report import Profile
 from nightsight.render.timeline.layers import merged
-from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.ranks import numbered_collectives
 from nightsight.render.timeline.rows import lay_events
 from nightsight.workflows.analysis import build_report
 from tests.properties import examples
 from tests.recorded import Recorded
-from tests.timeline_payload import Decoded, Event, decode, read_columns
+from tests.timeline_payload import Decoded, Event, decode, read_columns, timeline_payload
 from tests.world import TRANSFER_NS, world
 
 STEPS = 12

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from nightsight.intervals import clipped_union, length
 from nightsight.model.report import Profile
 from nightsight.render.timeline.labels import OTHERS, EventLabels
-from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.rows import RowKind, TimelineEvents, TimelineRow, lay_events
 from nightsight.render.timeline.sums import MOST_BINS, Sums, fitting, sums_of
 from tests.properties import examples
 from tests.test_render_timeline_detail import busy_profile, events_of
 from tests.test_render_tracks import with_kernels
-from tests.timeline_payload import DecodedSums, Section, Statistics, decode, decode_sums
+from tests.timeline_payload import DecodedSums, Section, Statistics, decode, decode_sums, timeline_payload
 
 NAMES = ("a", "b", "a", "c", "d", "e")
 ROWS: tuple[tuple[str, RowKind], ...] = (

@@ -18,11 +18,10 @@ from nightsight.events.ranges import NUMBER, without_numbers
 from nightsight.model.report import Profile
 from nightsight.render.page.scripts import bundle
 from nightsight.render.timeline.columns import columns
-from nightsight.render.timeline.payload import timeline_payload
 from nightsight.texts import middle_cut
 from nightsight.units import SCALES, format_cell, format_value, scale_for, split
 from tests.test_render_timeline_detail import busy_profile
-from tests.timeline_payload import decode
+from tests.timeline_payload import decode, timeline_payload
 
 ROOT: Final = Path(__file__).parents[1]
 SCRIPTS: Final = ROOT / "templates" / "scripts"

@@ -1,17 +1,31 @@
-"""Reads the timeline of a page back, in plain Python: what the page's own script does."""
+"""Makes the timeline of a profile, and reads it back in plain Python: what the page's own script does."""
 
 import base64
 import gzip
 import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
+from nightsight.model.report import Profile, Result
+from nightsight.render.timeline.activity import Activities
 from nightsight.render.timeline.layers import TimelineLayer
+from nightsight.render.timeline.payload import MOST_BYTES, timeline_of
 from nightsight.render.timeline.rows import TimelineEvents
+
+
+def timeline_payload(
+    profile: Profile,
+    *,
+    results: Sequence[Result] = (),
+    activities: Activities = dict,
+    most_bytes: int = MOST_BYTES,
+) -> bytes | None:
+    """The timeline, at most `most_bytes` long; None if there are no events or none fit."""
+    return timeline_of(profile, results=results, activities=activities)(most_bytes)
 
 
 class Event(NamedTuple):

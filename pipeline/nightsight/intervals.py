@@ -4,7 +4,7 @@ With ten million spans, allocating memory takes most of the time, so the functio
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,9 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Spans = tuple[Ints, Ints]
 """Starts and ends of disjoint, non-empty spans in order of time."""
+
+NOTHING: Final[Ints] = np.empty(0, dtype=np.int64)
+NO_SPANS: Final[Spans] = (NOTHING, NOTHING)
 
 
 def in_order(start: Ints, *others: Ints) -> Ints:
@@ -38,7 +41,7 @@ def divided(begin: int, length: int, count: int) -> Ints:
 def union_of(spans: Iterable[Spans]) -> Spans:
     """Return the union of several sets of spans."""
     # a single set is not copied: it can hold the operations of a large capture
-    each = [times for times in spans if len(times[0])] or [(np.empty(0, dtype=np.int64),) * 2]
+    each = [times for times in spans if len(times[0])] or [NO_SPANS]
     return union(*(each[0] if len(each) == 1 else map(np.concatenate, zip(*each, strict=True))))
 
 
@@ -80,16 +83,16 @@ def innermost(start: Ints, end: Ints, parent: Ints, time: Ints) -> Ints:
 
 def last_started(start: Ints, time: Ints) -> Ints:
     """Return for each time the position of the last start, in order, that is not later, or -1."""
-    return _count_before(start, time, side="right") - 1
+    return _count_begun(start, time) - 1
 
 
-def _count_before(edges: Ints, time: Ints, *, side: Literal["left", "right"]) -> Ints:
-    """Return how many edges, in order, are before each time, or also at it (`right`)."""
+def _count_begun(edges: Ints, time: Ints) -> Ints:
+    """Return how many edges, in order, are not after each time."""
     # of many times in order, it is quicker to search for the first one that is after each edge
     if 4 * len(edges) < len(time) and (time[1:] >= time[:-1]).all():
-        first = np.searchsorted(time, edges, side="left" if side == "right" else "right")
+        first = np.searchsorted(time, edges, side="left")
         return np.repeat(np.arange(len(edges) + 1), np.diff(first, prepend=0, append=len(time)))
-    return np.searchsorted(edges, time, side=side)
+    return np.searchsorted(edges, time, side="right")
 
 
 def _first_from(edges: Ints, place: Ints, least: Ints) -> Ints:
@@ -248,7 +251,7 @@ def scaled(times: Ints, total: int) -> Ints:
 
 def touches(spans: Spans, start: Ints, end: Ints) -> Flags:
     """Return which [start, end) overlap `spans`."""
-    following = _count_before(spans[1], start, side="right")
+    following = _count_begun(spans[1], start)
     flags: Flags = np.append(spans[0], np.iinfo(np.int64).max)[following] < end
     return flags & (start < end)
 

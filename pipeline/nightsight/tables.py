@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from nightsight.intervals import Flags, Floats, Ints, in_order, innermost, outer
+from nightsight.intervals import NOTHING, Flags, Floats, Ints, in_order, innermost, outer
 
 Frame = pd.DataFrame
 
@@ -26,6 +26,7 @@ NULLABLE: Final = "int64[pyarrow]"
 TEXT: Final = "category"
 
 _SPAN: Final = {"start_ns": INT, "end_ns": INT}
+_MOST_COUNTED: Final = 1 << 16
 _ON_STREAM: Final = {
     "process": NULLABLE,
     "device": INT,
@@ -491,6 +492,50 @@ def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "p
     return pd.Categorical.from_codes(positions.astype(kind)[codes], categories=pd.Index(distinct, dtype="str"))
 
 
+def numbered(keys: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Number the distinct combinations of keys in sorted order; return each row's number, and a row of each."""
+    # constant keys distinguish nothing, and cost time
+    varying = [key for key in keys if len(key) and key.min() != key.max()] or keys[:1]
+    codes, _ = _ranks(varying[0])
+    for key in varying[1:]:
+        key_codes, count = _ranks(key)
+        # renumbered after each key, so that the product cannot overflow
+        codes, _ = _ranks(codes.astype(np.int64) * count + key_codes)
+    example = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
+    example[codes] = np.arange(len(codes))
+    return codes, example
+
+
+def combinations(keys: Sequence[Ints]) -> tuple[Ints, list[tuple[int, ...]]]:
+    """Number the distinct combinations of keys in sorted order; return each row's number, and the combinations."""
+    codes, example = numbered(keys)
+    return codes, list(zip(*(key[example].tolist() for key in keys), strict=True))
+
+
+def _ranks(values: Ints) -> tuple[Ints, int]:
+    """Return the place of each value among the distinct values in sorted order, and how many there are."""
+    least = int(values.min(initial=0))
+    if int(values.max(initial=0)) - least < max(_MOST_COUNTED, len(values)):
+        # names, threads: counting small numbers takes a third of the time of hashing
+        shifted = values.astype(np.int64) - least if least else values
+        occurs = np.bincount(shifted) > 0
+        return (np.cumsum(occurs) - 1)[shifted], int(occurs.sum())
+    codes, distinct_values = pd.factorize(values, sort=True)
+    return codes, len(distinct_values)
+
+
+def combined(columns: "Sequence[pd.Series[Any]]", write: Callable[..., str]) -> "pd.Categorical[Any]":
+    """Return a text for each row, which `write` makes of the texts in several columns, "" for a missing one.
+
+    Each combination is written once.
+    """
+    texts = [["", *column.cat.categories] for column in columns]
+    # missing texts have the code -1
+    codes, rows = combinations([integers(column.cat.codes) + 1 for column in columns])
+    written = [write(*(of_column[code] for of_column, code in zip(texts, row, strict=True))) for row in rows]
+    return categorical(np.array(written, dtype=object), codes)
+
+
 def unique(column: "pd.Series[Any]") -> list[int]:
     """Return the distinct values of a column of integers, at once if all are equal (`once`)."""
     values = column.to_numpy()
@@ -561,8 +606,7 @@ def grouped(key: Ints, values: Ints) -> Grouped:
     One sort by group and value shows all of them: numpy sorts numbers several times as fast as pandas finds medians.
     """
     if not len(key):
-        nothing = np.empty(0, dtype=np.int64)
-        return Grouped(*(nothing,) * 5, nothing.astype(np.float64))
+        return Grouped(*(NOTHING,) * 5, NOTHING.astype(np.float64))
     lowest = int(values.min())
     span = int(values.max()) - lowest + 1
     if (int(np.abs(key).max()) + 1) * span < _LARGEST:

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from nightsight.events.window import WHOLE
-from nightsight.render.timeline.payload import timeline_payload
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import Row, events, in_view, packed, pixels, show, timeline_page, timeline_visit
 from tests.browser.timeline_samples import (
@@ -32,6 +31,7 @@ from tests.browser.timeline_samples import (
     visitor,
 )
 from tests.recorded import Recorded
+from tests.timeline_payload import timeline_payload
 
 pytestmark = pytest.mark.browser
 

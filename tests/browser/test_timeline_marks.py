@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from nightsight.model.report import Profile
-from nightsight.render.timeline.payload import timeline_payload
 from nightsight.tables import conform
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import Row, events, in_view, packed, pixels, show, timeline_page, timeline_visit
 from tests.browser.timeline_samples import MS, cells, left_of_plot, text, value
 from tests.timeline import draw
+from tests.timeline_payload import timeline_payload
 
 pytestmark = pytest.mark.browser
 

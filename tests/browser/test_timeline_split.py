@@ -10,12 +10,12 @@ import pytest
 from nightsight.analyze import activities
 from nightsight.events.timeline import Timeline
 from nightsight.model.report import Profile
-from nightsight.render.timeline.payload import timeline_payload
 from nightsight.results.categories import BUSY, IDLE
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import in_view, pixels, show, timeline_page, timeline_visit
 from tests.browser.timeline_samples import left_of_plot, text
 from tests.timeline import draw
+from tests.timeline_payload import timeline_payload
 
 pytestmark = pytest.mark.browser
 

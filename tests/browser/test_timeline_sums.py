@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from nightsight.model.report import Profile
-from nightsight.render.timeline.payload import timeline_payload
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import in_view, show, timeline_page, timeline_visit
 from tests.browser.timeline_samples import MS, cells, clipped, nearly, text, union, visitor
 from tests.test_render_timeline_detail import busy_profile
 from tests.test_render_tracks import with_kernels
-from tests.timeline_payload import Decoded, decode
+from tests.timeline_payload import Decoded, decode, timeline_payload
 
 pytestmark = pytest.mark.browser
 

@@ -48,7 +48,6 @@ from nightsight.model.report import Capture, Report
 from nightsight.read import read
 from nightsight.runs.noise import METRIC_LABELS
 from nightsight.workflows.analysis import build_report
-from nightsight.workflows.trials import gate_value
 
 ROOT: Final = Path(__file__).parents[2]
 PIPELINE: Final = ROOT / "pipeline"
@@ -484,7 +483,7 @@ def _spread(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> str:
     """Return by how much pairs differ, and the standard deviation of that, of each metric."""
     texts = []
     for metric in METRIC_LABELS:
-        values = ([gate_value(run, metric) for run in side] for side in (baseline, candidate))
+        values = ([run.metric(metric) for run in side] for side in (baseline, candidate))
         shares = [100 * (other / one - 1) for one, other in zip(*values, strict=True) if one > 0]
         if len(shares) > 1:
             texts.append(f"{metric} {statistics.median(shares):+.2f} % ± {statistics.stdev(shares):.2f}")

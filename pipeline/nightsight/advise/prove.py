@@ -10,7 +10,7 @@ from nightsight.units import format_value, signed
 
 def with_proofs(report: Report, proofs: ProofReport) -> Report:
     """Return the report with a sentence in each cause whose fix was measured; of several fixes, the best."""
-    advice = Counter(finding.rule for finding in report.findings if finding.severity == "advice")
+    advice = Counter(finding.rule for finding in report.advice)
     is_same = proofs.program == report.title
     findings = (_proven(each, proofs, is_only=is_same and advice[each.rule] == 1) for each in report.findings)
     return replace(report, findings=tuple(findings))

@@ -138,7 +138,7 @@ def _lone_rank(tables: Tables) -> Iterator[Weighted]:
     split, calls = (tables.rows(entry, *columns) for entry, columns in _LONE_RANK_COLUMNS)
     if not len(calls):
         return
-    share = split["share_pct"].where(split["category"] == COMMUNICATION, 0.0).groupby(split["device"]).sum().mean()
+    share = _communication_pct(split)
     # matched ranks have a skew; the transfer is known if all members match; pairs always have two members
     is_matched = calls["skew_ns"].notna() & (calls["transfer_ns"].notna() | calls["name"].isin(PAIRWISE))
     is_lone = ~is_matched & (calls["group_size"].fillna(2) > 1)
@@ -154,13 +154,19 @@ def _lone_rank(tables: Tables) -> Iterator[Weighted]:
     yield _finding(LONE_RANK, COLLECTIVES, who=who, share=share_text, others=others, waits=waits), float(share)
 
 
+def _communication_pct(split: pd.DataFrame) -> float:
+    """Return the exposed communication in percent of the window, as the mean of all GPUs."""
+    is_communication = split["category"] == COMMUNICATION
+    return float(split["share_pct"].where(is_communication, 0.0).groupby(split["device"]).sum().mean())
+
+
 def _needed_collectives(tables: Tables) -> Iterator[Weighted]:
     """Yield a finding if layers wait for all-reduces whose result they need, beyond the wait for other ranks."""
     split = tables.rows(TIME_SPLIT, *_LONE_RANK_COLUMNS[0][1])
     calls = tables.rows(COLLECTIVES, *_LONE_RANK_COLUMNS[1][1], "needed_ns", "message_bytes")
     if not len(calls):
         return
-    share = split["share_pct"].where(split["category"] == COMMUNICATION, 0.0).groupby(split["device"]).sum().mean()
+    share = _communication_pct(split)
     is_known = calls["transfer_ns"].notna() & calls["needed_ns"].notna()
     transfer_ns = calls["needed_ns"].clip(upper=calls["transfer_ns"] * calls["calls"]).where(is_known, 0.0)
     # the sums over all ranks and steps

@@ -10,12 +10,11 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.communication import communicating
-from nightsight.events.steps import device_steps
+from nightsight.events.steps import computing_by_step
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Floats, Ints
 from nightsight.model.report import Finding
-from nightsight.tables import integers, positions
+from nightsight.tables import duration, integers
 from nightsight.units import format_value
 
 # with fewer steps, or fewer kernels whose grids vary, there may be other reasons
@@ -32,25 +31,13 @@ _ORDERED: Final = 0.9
 
 def batch_sizes(timeline: Timeline) -> Iterator[Finding]:
     """Yield a finding for the first GPU whose kernels have different grids in each step of the window."""
-    kernels = timeline.profile.recorded("kernels")
     grid = [f"grid_{axis}" for axis in "xyz"]
-    if not set(grid) <= set(kernels.columns):
+    if not set(grid) <= set(timeline.profile.recorded("kernels").columns):
         return
-    computing = kernels[~communicating(timeline)[: len(kernels)]]
-    for device, rows in positions(integers(computing["device"])).items():
-        begin, end = device_steps(timeline, device)
-        if len(begin) < _FEWEST_STEPS:
-            continue
-        start = computing["start_ns"].to_numpy()[rows]
-        rows = rows[(start >= begin[0]) & (start < end[-1])]  # noqa: PLW2901 (those in steps)
-        if not len(rows):
-            continue
-        of_device = computing.iloc[rows]
-        step: Ints = np.searchsorted(begin, of_device["start_ns"].to_numpy(), side="right") - 1
-        blocks = np.nan_to_num(of_device[grid].to_numpy(dtype=np.float64).prod(axis=1))
-        time_ns = (of_device["end_ns"] - of_device["start_ns"]).to_numpy(dtype=np.float64)
-        sizes = _relative_sizes(of_device["name"].cat.codes.to_numpy(), step, blocks, len(begin))
-        times = np.bincount(step, time_ns, len(begin)).astype(np.float64)
+    for device, steps, kernels, step in computing_by_step(timeline, least=_FEWEST_STEPS):
+        blocks = np.nan_to_num(kernels[grid].to_numpy(dtype=np.float64).prod(axis=1))
+        sizes = _relative_sizes(integers(kernels["name"].cat.codes), step, blocks, steps)
+        times = np.bincount(step, duration(kernels), steps).astype(np.float64)
         if sizes is not None and _vary_together(sizes, times):
             yield _finding(device, sizes, times)
             return

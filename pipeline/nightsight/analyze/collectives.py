@@ -37,10 +37,8 @@ def _window_communication(timeline: Timeline) -> pd.DataFrame:
     for the last, after the second to last had arrived), is_decided (whether its collective has a last rank), is_lone
     (some ranks of its communicator are unknown, so the rest of its time may be waiting, too).
     """
-    window, kernels = timeline.window, of_all_ranks(timeline)
-    kernels = kernels[(kernels["end_ns"] > window.start_ns) & (kernels["end_ns"] <= window.end_ns)].reset_index(
-        drop=True
-    )
+    kernels = of_all_ranks(timeline)
+    kernels = kernels[timeline.window.contains_end(kernels["end_ns"])].reset_index(drop=True)
     start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
     if not len(kernels):
         # most captures are of one process

@@ -17,8 +17,7 @@ _KEYS: Final = ["function", "reason", "fix", "graph_break"]
 def compilations(timeline: Timeline) -> Table:
     """Return one row per function and reason, the longest time first; only what began in the window."""
     table, window = timeline.profile.table("compilations"), timeline.window
-    start = table["start_ns"].to_numpy()
-    table = table[(start >= window.start_ns) & (start < window.end_ns)]
+    table = table[window.contains(table["start_ns"])]
     start, end = (table[name].to_numpy() for name in ("start_ns", "end_ns"))
     steps = window.repetitions
     step: Ints = np.searchsorted(steps, start, side="right") - 1

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.ranges.callers import call_names, call_paths
+from nightsight.analyze.ranges.callers import call_names, call_paths, call_pids
 from nightsight.events.categories import is_pageable
 from nightsight.events.peaks import Peaks, published
 from nightsight.events.timeline import Timeline, begun, of_window
@@ -114,7 +114,7 @@ def slow_copies(timeline: Timeline) -> Table:
         "operation": slow_rows["operation"].to_numpy(),
         "host_kind": _host_kinds(slow_rows),
         "device": timeline.operations.device[positions[slow]],
-        "pid": _pids(timeline, call),
+        "pid": call_pids(timeline, call),
     }
     frame = pd.DataFrame(keys).assign(call=call, bytes=slow_rows["bytes"].array, copy=duration(slow_rows).to_numpy())
     start, end = (np.append(times, 0)[call] for times in timeline.call_times)
@@ -131,12 +131,6 @@ def slow_copies(timeline: Timeline) -> Table:
     table = table.sort_values(order, ascending=[False, False, *([True] * len(keys))], ignore_index=True)
     columns = [name for name in table if name != "pid"]
     return Table(table[[*columns, "pid"]].astype({"path": "str"}), _unknown(int((call < 0).sum()), len(call)))
-
-
-def _pids(timeline: Timeline, call: Ints) -> "pd.Series[Any]":
-    """Return the process ID of each call (a row in api_calls), missing for -1."""
-    pids = timeline.profile.table("api_calls")["pid"].to_numpy(dtype=np.float64)
-    return nullable_integers(np.append(pids, np.nan)[call])
 
 
 def _exposed(timeline: Timeline, position: Ints) -> Ints:

@@ -10,13 +10,12 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.communication import communicating
-from nightsight.events.steps import device_steps
+from nightsight.events.steps import computing_by_step
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Floats, Ints
 from nightsight.model.report import Finding
 from nightsight.robust import standard_deviation
-from nightsight.tables import integers, names_and_grids, positions
+from nightsight.tables import duration, names_and_grids
 
 # a change is reported if it is this large, and this many times larger than the noise
 _LEAST_CHANGE: Final = 0.1
@@ -28,24 +27,15 @@ _NEARLY_ALL: Final = 0.8
 
 def drift(timeline: Timeline) -> Iterator[Finding]:
     """Yield a finding for the first GPU whose kernels change their speed within the window."""
-    kernels = timeline.profile.recorded("kernels")
-    computing = kernels[~communicating(timeline)[: len(kernels)]]
-    alike = names_and_grids(computing)
-    for device, rows in positions(integers(computing["device"])).items():
-        begin, end = device_steps(timeline, device)
-        if len(begin) < 2 * _FEWEST_STEPS:
-            continue
-        start = computing["start_ns"].to_numpy()[rows]
-        rows = rows[(start >= begin[0]) & (start < end[-1])]  # noqa: PLW2901 (those in steps)
-        step: Ints = np.searchsorted(begin, computing["start_ns"].to_numpy()[rows], side="right") - 1
-        length = (computing["end_ns"].to_numpy() - computing["start_ns"].to_numpy())[rows].astype(np.float64)
-        kind = pd.factorize(alike[rows])[0]
+    for device, steps, kernels, step in computing_by_step(timeline, least=2 * _FEWEST_STEPS):
+        length = np.asarray(duration(kernels), dtype=np.float64)
+        kind = pd.factorize(names_and_grids(kernels))[0]
         # a mean of the relative lengths, weighted by the usual time of each kind
         usual = _means(kind, length)[kind]
-        usual_of_step = np.bincount(step, usual, len(begin))
+        usual_of_step = np.bincount(step, usual, steps)
         if not (usual_of_step > 0).all():
             continue
-        relative: Floats = np.bincount(step, length, len(begin)) / usual_of_step
+        relative: Floats = np.bincount(step, length, steps) / usual_of_step
         place = _change(relative)
         if place is None:
             continue
@@ -54,7 +44,7 @@ def drift(timeline: Timeline) -> Iterator[Finding]:
         factor = float(np.median(relative[place:]) / np.median(relative[:place]))
         has_changed = (after / before - 1) * np.sign(factor - 1) >= abs(factor - 1) / 2
         if usual[has_changed].sum() >= _NEARLY_ALL * usual.sum():
-            yield _finding(device, factor, place, len(begin))
+            yield _finding(device, factor, place, steps)
             return
 
 

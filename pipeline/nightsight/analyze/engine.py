@@ -8,9 +8,9 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.engine import KINDS, cache_usage, engine_steps
-from nightsight.events.steps import begin_of_work, launch_times
-from nightsight.events.timeline import Timeline, busy_spans, by_device, operation_column
-from nightsight.intervals import Floats, Ints, covered
+from nightsight.events.steps import begin_of_work
+from nightsight.events.timeline import Timeline, busy_spans, by_device, launch_times, operation_column
+from nightsight.intervals import NOTHING, Floats, Ints, covered
 from nightsight.results.serving import DECODE, ENGINE_STEPS
 from nightsight.system.parallel import memoize
 from nightsight.units import counted
@@ -31,7 +31,6 @@ _NO_LINE: Final = (
 )
 _FEW_LINES: Final = "The usage of the KV cache is from {lines} of the log: each step has that of the nearest one."
 _CACHE: Final = ["kv_cache_pct", "most_kv_cache_pct"]
-_NOTHING: Final = np.empty(0, dtype=np.int64)
 _LATEST: Final = np.iinfo(np.int64).max
 
 
@@ -71,7 +70,7 @@ def steps_on_gpu(timeline: Timeline) -> EngineSteps | None:
         starts, is_last = batch["start_ns"].to_numpy(), np.append(batch["is_first"].to_numpy()[1:], True)
         if not len(processes) and len(starts) > most:
             end = np.where(is_last, batch["end_ns"], np.append(starts[1:], 0))
-            best, most = EngineSteps(-1, batch, starts, end, end, _NOTHING, _NOTHING, engines), len(starts)
+            best, most = EngineSteps(-1, batch, starts, end, end, NOTHING, NOTHING, engines), len(starts)
         for device, of_device in by_device(timeline).items():
             rows = of_device[(processes[of_device] == process) | (processes[of_device] < 0)]
             step = np.searchsorted(starts, launched[rows], side="right") - 1

@@ -67,9 +67,9 @@ def _all_to_alls(timeline: Timeline) -> pd.DataFrame:
 
     Columns in addition to those of `communication`: step, place (in the step, counted from 0); group is a number.
     """
-    window, kernels = timeline.window, of_all_ranks(timeline)
+    kernels = of_all_ranks(timeline)
     is_all_to_all = kernels["name"].astype("str").str.contains(_NAMES) & (kernels["collective"] >= 0)
-    kernels = kernels[is_all_to_all & (kernels["end_ns"] > window.start_ns) & (kernels["end_ns"] <= window.end_ns)]
+    kernels = kernels[is_all_to_all & timeline.window.contains_end(kernels["end_ns"])]
     kernels = kernels.assign(group=pd.factorize(kernels["group"].to_numpy(dtype=object))[0])
     size = kernels["bytes"].astype("float64").groupby(kernels["collective"]).transform("max")
     kernels = kernels[~(size < _SMALL * size.groupby(kernels["group"]).transform("max"))].reset_index(drop=True)

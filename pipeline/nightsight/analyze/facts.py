@@ -18,7 +18,7 @@ from nightsight.events.communication import are_ranks_known, of_all_ranks, ranks
 from nightsight.events.launches import GPU_TABLES, find_keys
 from nightsight.events.sharing import sharing
 from nightsight.events.timeline import Timeline, distinct, operation_column
-from nightsight.intervals import Flags, Ints, in_order
+from nightsight.intervals import NOTHING, Flags, Ints, in_order
 from nightsight.model.report import Finding, Profile
 from nightsight.results.capture import DEVICES, DIAGNOSTICS, NOT_SHOWN, PROFILER_OVERHEAD
 from nightsight.tables import are_named, time_summary, used_devices
@@ -164,7 +164,7 @@ def _untimed_launches(timeline: Timeline) -> Ints:
     calls, keys = timeline.profile.table("api_calls"), ["process", "correlation"]
     lost = timeline.profile.recorded("untimed")[keys].dropna()
     if not len(lost):
-        return np.empty(0, dtype=np.int64)
+        return NOTHING
     keys_of_lost = lost.astype("float64").drop_duplicates()
     matched = calls[keys].astype("float64").merge(keys_of_lost, "left", keys, indicator=True, validate="m:1")
     return timeline.call_launch[(matched["_merge"] == "both").to_numpy()]

@@ -23,7 +23,7 @@ def gpu_gaps(timeline: Timeline) -> Table:
     """Return the longest idle gaps of each device, longest first: between operations, or at an end of the window."""
     window, gaps_of_devices = timeline.window, []
     for device in devices_at_work(timeline):
-        idle = gaps(busy_spans(timeline)[int(device)], (window.start_ns, window.end_ns))
+        idle = gaps(busy_spans(timeline)[int(device)], window.bounds)
         piece = _longest(idle, least=_LEAST * window.length_ns)
         start, end = idle[0][piece], idle[1][piece]
         causes = idle_causes(timeline, device=int(device), piece=piece)

@@ -41,8 +41,7 @@ def gpu_time(timeline: Timeline) -> Table:
 
 def _busy_columns(timeline: Timeline, device: int, covered: int) -> dict[str, object]:
     window, unknown = timeline.window, unseen(timeline.profile)[device].spans
-    bounds = np.array([window.start_ns]), np.array([window.end_ns])
-    hidden = length(shared(bounds, unknown))
+    hidden = length(shared(window.spans, unknown))
     return {
         "window": window.name,
         "window_ns": window.length_ns,
@@ -77,7 +76,7 @@ def _launch_columns(timeline: Timeline, device: int) -> dict[str, object]:
     window, launches = timeline.window, timeline.launches
     of_device = np.flatnonzero(launches["device"].to_numpy() == device)
     starts = launches["start_ns"].to_numpy()[of_device]
-    calls = launches["call"].to_numpy()[of_device[(starts >= window.start_ns) & (starts < window.end_ns)]]
+    calls = launches["call"].to_numpy()[of_device[window.contains(starts)]]
     call = calls[calls >= 0]
     if not len(call):
         return {"launches": len(calls), "launch_api_med_ns": None}

@@ -21,7 +21,7 @@ from nightsight.events.categories import Categories
 from nightsight.events.stacks import framed, joined, of_library, split, without_line
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
-from nightsight.intervals import Ints, clipped_union, gaps, innermost, outer, scaled
+from nightsight.intervals import NOTHING, Ints, clipped_union, gaps, innermost, outer, scaled
 from nightsight.results.categories import HOST, IDLE
 from nightsight.results.gpu import IDLE_STACKS
 from nightsight.results.steps import OPERATORS
@@ -150,10 +150,10 @@ def _recorded_stacks(timeline: Timeline) -> _Samples | _RecordedCalls | None:
 def _samples_by_thread(samples: pd.DataFrame, window: Window) -> _Samples | None:
     """Return the samples in the window by thread; None if no thread has two, because their distance is then unknown."""
     time, stack = (np.asarray(values, dtype=np.int64) for values in (samples["start_ns"], samples["stack"].cat.codes))
-    in_window = np.flatnonzero((time >= window.start_ns) & (time < window.end_ns))
+    in_window = np.flatnonzero(window.contains(time))
     in_window = in_window[np.argsort(time[in_window], kind="stable")]
     ordered = {thread: in_window[rows] for thread, rows in positions(samples["thread"].to_numpy()[in_window]).items()}
-    distances = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(time[rows]) for rows in ordered.values())])
+    distances = np.concatenate([NOTHING, *(np.diff(time[rows]) for rows in ordered.values())])
     distances = distances[distances > 0]
     if not len(distances):
         return None
@@ -235,7 +235,7 @@ def _idle_pieces(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[
 
 def _thread_pieces(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[str, int], _PieceSet]]:
     """Yield the window for each Python thread, divided into time inside and outside of operators."""
-    bounds = (timeline.window.start_ns, timeline.window.end_ns)
+    bounds = timeline.window.bounds
     tables = {name: timeline.profile.recorded(name) for name in ("cpu_ops", *_OF_PYTHON)}
     start, end, thread = (tables["cpu_ops"][name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
     threads = pd.concat([tables[name][["thread", "tid"]] for name in _OF_PYTHON]).drop_duplicates("thread")
@@ -284,7 +284,7 @@ def _stack_rows(stacks: _Samples | _RecordedCalls, pieces: _PieceSet) -> Iterato
 
 def _weights(stacks: _Samples | _RecordedCalls, pieces: _PieceSet) -> tuple[Ints, Ints, Ints]:
     """Return the weight of each cause and stack, in samples or ns."""
-    keys, weights = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+    keys, weights = [NOTHING], [NOTHING]
     for thread, of_thread in positions(pieces.thread).items():
         if thread in stacks.threads:
             ordered = of_thread[np.argsort(pieces.start[of_thread], kind="stable")]

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.communication import communicating, communication
-from nightsight.events.timeline import Timeline, by_device
-from nightsight.intervals import Ints
+from nightsight.events.timeline import Timeline, by_device, launch_times
+from nightsight.intervals import NOTHING, Ints
 from nightsight.system.parallel import memoize
 from nightsight.tables import positions
 
@@ -38,16 +38,13 @@ def needed_at_once(timeline: Timeline) -> Ints:
     calls, operations, window = communication(timeline), timeline.operations, timeline.window
     if "operation" not in calls:
         # of a large job, collectives are kept without their operations
-        return np.empty(0, dtype=np.int64)
+        return NOTHING
     calls = calls[(calls["name"] == _ALL_REDUCE) & (calls["group_size"].fillna(2) > 1)]
     calls = calls[(calls["start_ns"] >= window.start_ns) & (calls["end_ns"] <= window.end_ns)]
     steps = max(len(window.repetitions), 1)
     computes = operations.of("kernels") & ~communicating(timeline)
-    launch_ns = operations.start.copy()
-    has_call = operations.call >= 0
-    if has_call.any():
-        launch_ns[has_call] = timeline.call_times[0][operations.call[has_call]]
-    parts = [np.empty(0, dtype=np.int64)]
+    launch_ns = launch_times(timeline)
+    parts = [NOTHING]
     for device, rows in positions(calls["device"].to_numpy()).items():
         of_device = calls.iloc[rows]
         kernels = by_device(timeline)[device]

@@ -10,7 +10,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.communication import messages, of_all_ranks, overlapping_work, ranks_of
 from nightsight.events.steps import steps_in_window
 from nightsight.events.timeline import Timeline, of_capture
-from nightsight.intervals import Spans, covered, union, without
+from nightsight.intervals import Ints, Spans, covered, union, without
 from nightsight.results.ranks import PIPELINE_STAGES, SENDS
 from nightsight.system.parallel import memoize
 from nightsight.tables import NULLABLE, aggregate, positions
@@ -42,8 +42,8 @@ def _timed_messages(timeline: Timeline) -> pd.DataFrame:
 @memoize
 def _messages_in_window(timeline: Timeline) -> pd.DataFrame:
     """Return the messages that arrive in the window."""
-    timed, window = _timed_messages(timeline), timeline.window
-    return timed[(timed["got_end_ns"] > window.start_ns) & (timed["got_end_ns"] <= window.end_ns)]
+    timed = _timed_messages(timeline)
+    return timed[timeline.window.contains_end(timed["got_end_ns"])]
 
 
 def sends(timeline: Timeline) -> Table:
@@ -177,9 +177,7 @@ def _stages(timeline: Timeline, chain: list[int]) -> Iterator[dict[str, float | 
         }
 
 
-def _spans(
-    start: np.ndarray[tuple[int, ...], np.dtype[np.int64]], end: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-) -> Spans:
+def _spans(start: Ints, end: Ints) -> Spans:
     is_long = end > start
     return union(start[is_long], end[is_long])
 

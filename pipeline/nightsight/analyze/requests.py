@@ -12,7 +12,7 @@ from nightsight.analyze.engine import EngineSteps, steps_on_gpu
 from nightsight.events.engine import KINDS, engine_steps
 from nightsight.events.timeline import Timeline, busy_spans
 from nightsight.events.window import RECORDED, Window, whole_window
-from nightsight.intervals import Flags, Floats, Ints, Spans, covered, union, without
+from nightsight.intervals import NO_SPANS, Flags, Floats, Ints, covered, union, without
 from nightsight.results.serving import DECODE, ITL, MEAN, P50, P95, P99, REQUEST_LATENCY, REQUEST_TIMES, TPOT, TTFT
 from nightsight.tables import NULLABLE
 
@@ -24,7 +24,6 @@ _OF_ANOTHER_RUN: Final = (
     "not that of the profiled machine."
 )
 _LATEST: Final = np.iinfo(np.int64).max
-_NOTHING: Final[Spans] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 def request_times(timeline: Timeline) -> Table:
@@ -73,7 +72,7 @@ class _GpuStates:
         high = max(operations.end.max(initial=0), starts.max() + 1) if len(starts) else 0
         whole = timeline.at(Window(int(low), int(high), RECORDED))
         steps = steps_on_gpu(whole)
-        self._prefill, self._decode, self._busy, self._seen = _NOTHING, _NOTHING, _NOTHING, _NOTHING
+        self._prefill, self._decode, self._busy, self._seen = NO_SPANS, NO_SPANS, NO_SPANS, NO_SPANS
         self.engines = 0 if steps is None else steps.engines
         # no log says which of several engines serves a request
         if steps is None or steps.device < 0 or steps.engines > 1:
@@ -201,8 +200,7 @@ def _is_of_capture(timeline: Timeline, requests: pd.DataFrame) -> Flags:
 def _arrives_in_window(timeline: Timeline, requests: pd.DataFrame) -> Flags:
     """Return which requests have a date, and arrive in the window."""
     arrival = requests["sent_ns"].fillna(requests["received_ns"]).to_numpy(dtype="float64", na_value=np.nan)
-    window = timeline.window
-    is_inside: Flags = requests["is_dated"].to_numpy() & (arrival >= window.start_ns) & (arrival < window.end_ns)
+    is_inside: Flags = requests["is_dated"].to_numpy() & timeline.window.contains(arrival)
     return is_inside
 
 

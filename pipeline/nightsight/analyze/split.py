@@ -19,6 +19,8 @@ from nightsight.events.timeline import Timeline, busy_spans, by_device, function
 from nightsight.events.unseen import graph_captures, unseen
 from nightsight.events.window import START_UP
 from nightsight.intervals import (
+    NO_SPANS,
+    NOTHING,
     Flags,
     Ints,
     Spans,
@@ -157,9 +159,6 @@ class Split(NamedTuple):
 
 
 _EVENTS: Final = ("kernels", "memory_ops", "graph_launches", "api_calls", "ranges", "cpu_ops")
-_NONE: Final = np.empty(0, dtype=np.int64)
-_NO_SPANS: Final[Spans] = (_NONE, _NONE)
-_LATEST: Final = np.iinfo(np.int64).max
 
 
 @memoize
@@ -209,10 +208,10 @@ def _split_pieces(timeline: Timeline, device: int) -> Split:
     for sign, piece in timeline.pieces:
         split = device_splits(piece).get(device) or _split_device(piece, device)
         parts += [
-            SplitPart(part.category, sign * part.time_ns, sign * part.hidden_ns, sign * part.by_function, _NONE)
+            SplitPart(part.category, sign * part.time_ns, sign * part.hidden_ns, sign * part.by_function, NOTHING)
             for part in split.parts
         ]
-    return Split(list(_merge_parts(parts)), (_NONE, _NONE))
+    return Split(list(_merge_parts(parts)), NO_SPANS)
 
 
 def find_waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
@@ -224,7 +223,7 @@ def find_waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
 
 
 def _as_waits(gaps: Gaps, layers: Sequence[tuple[str, Spans]]) -> Waits:
-    start, end = (np.concatenate([_NONE, *(spans[side] for _, spans in layers)]) for side in (0, 1))
+    start, end = (np.concatenate([NOTHING, *(spans[side] for _, spans in layers)]) for side in (0, 1))
     causes, counts = [IDLE.index(category) for category, _ in layers], [len(spans[0]) for _, spans in layers]
     cause = np.repeat(np.array(causes, dtype=np.int8), counts)
     processes, threads = compact(gaps.process), compact(gaps.thread)
@@ -236,8 +235,8 @@ def window_waits(timeline: Timeline, *, device: int) -> Waits:
     split = device_splits(timeline).get(device)
     if split is not None and split.waits is not None:
         return split.waits
-    window = (timeline.window.start_ns, timeline.window.end_ns)
-    return find_waits(timeline, device=device, idle=gaps(busy_spans(timeline)[device], window))
+    idle = gaps(busy_spans(timeline)[device], timeline.window.bounds)
+    return find_waits(timeline, device=device, idle=idle)
 
 
 def idle_causes(timeline: Timeline, *, device: int, piece: Ints) -> Ints:
@@ -276,8 +275,7 @@ def _activity(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Activ
         visible, unassigned = separate(unassigned, spans)
         pieces.append((visible[0], np.full(len(visible[0]), position, dtype=np.int8)))
     # the causes in the window are known
-    window = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
-    outside = find_waits(timeline, device=device, idle=without(unassigned, window))
+    outside = find_waits(timeline, device=device, idle=without(unassigned, timeline.window.spans))
     both = (window_waits(timeline, device=device), outside)
     pieces += [(waits.start, np.int8(len(BUSY)) + waits.cause) for waits in both]
     start, category = map(np.concatenate, zip(*pieces, strict=True))
@@ -309,12 +307,11 @@ def clock_notes(timeline: Timeline) -> tuple[str, ...]:
 @memoize
 def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
     """Return the GPUs whose median launch latency differs from another GPU's by more than either of them varies."""
-    window: Spans = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
     latencies, devices = [], devices_at_work(timeline)
     if len(devices) < 2:
         return {}
     for device in devices:
-        idle = without(window, busy_spans(timeline)[int(device)])
+        idle = without(timeline.window.spans, busy_spans(timeline)[int(device)])
         kinds, calls = operation_kinds(timeline), causing_calls(timeline)
         endings = _end_operations(timeline, kinds, calls, device=device, idle=idle)
         # if the GPU was already idle when the call began, its work waited for nothing: this is pure latency
@@ -352,9 +349,7 @@ def operation_kinds(timeline: Timeline) -> Kinds:
 
 def _split_busy(timeline: Timeline, kinds: Kinds, steps: Spans, *, device: int) -> tuple[list[SplitPart], Spans]:
     """Return the busy parts of the window, and the spans in which nothing ran."""
-    operations, window = timeline.operations, timeline.window
-    bounds = (window.start_ns, window.end_ns)
-    unassigned: Spans = (np.array([window.start_ns]), np.array([window.end_ns]))
+    operations, bounds, unassigned = timeline.operations, timeline.window.bounds, timeline.window.spans
     parts = []
     of_device = by_device(timeline)[device]
     start, end, kind = operations.start[of_device], operations.end[of_device], kinds.kind[of_device]
@@ -364,7 +359,7 @@ def _split_busy(timeline: Timeline, kinds: Kinds, steps: Spans, *, device: int) 
         visible, unassigned = separate(unassigned, spans)
         time = length(visible)
         # the rest of the category's own time ran behind earlier categories
-        parts.append(SplitPart(category, time, length(spans) - time, _NONE, covered(visible, *steps)))
+        parts.append(SplitPart(category, time, length(spans) - time, NOTHING, covered(visible, *steps)))
     return parts, unassigned
 
 
@@ -425,7 +420,7 @@ def _look_up(values: Ints, call: Ints, default: Ints | int) -> Ints:
 def _outside_calls(timeline: Timeline, device: int) -> tuple[Spans, Mapping[int, Spans]]:
     """Return when the activity of a device is unknown, and the graph captures of each process."""
     hidden = unseen(timeline.profile).get(device)
-    return _NO_SPANS if hidden is None else hidden.spans, graph_captures(timeline.profile)
+    return NO_SPANS if hidden is None else hidden.spans, graph_captures(timeline.profile)
 
 
 def cause_layers(
@@ -440,7 +435,7 @@ def cause_layers(
         of_process = gaps if len(own) == len(gaps.process) else Gaps._make(column[own] for column in gaps)
         unassigned: Spans = (of_process.start, of_process.end)
         for category in IDLE[:-1]:
-            layer = _CauseLayer(*hidden, _NONE)
+            layer = _CauseLayer(*hidden, NOTHING)
             if category != UNSEEN:
                 layer = _cause_layer(category, of_process, calls, process=process)
             if category == CAPTURE:
@@ -455,7 +450,7 @@ def cause_layers(
                 yield category, pieces, _by_function(layer, spans, unassigned, pieces, place)
                 unassigned = rest
         # host code: the rest
-        yield IDLE[-1], unassigned, _NONE
+        yield IDLE[-1], unassigned, NOTHING
 
 
 def _by_function(layer: _CauseLayer, spans: Spans, unassigned: Spans, pieces: Spans, place: Ints) -> Ints:
@@ -464,7 +459,7 @@ def _by_function(layer: _CauseLayer, spans: Spans, unassigned: Spans, pieces: Sp
     pieces: those of it that a layer explains. place: the position in `spans`, the union of the layer, of each.
     """
     if not len(layer.name):
-        return _NONE
+        return NOTHING
     if spans[0] is layer.start:
         # their union is the calls themselves, one at a time: each piece belongs to one of them
         name, times = layer.name[place], pieces[1] - pieces[0]
@@ -480,12 +475,12 @@ def _cause_layer(category: str, gaps: Gaps, calls: CauseCalls, *, process: int) 
         return _CauseLayer(*(column[end > start] for column in (start, end, gaps.call_name)))
     if category == DEPENDENCY:
         queued = gaps.late < gaps.end
-        return _CauseLayer(np.maximum(gaps.start, gaps.late)[queued], gaps.end[queued], _NONE)
+        return _CauseLayer(np.maximum(gaps.start, gaps.late)[queued], gaps.end[queued], NOTHING)
     if category == UNKNOWN:
         # a process without any recorded call was not traced
         lost = gaps.is_lost | ((process, 0) not in calls.rows)
-        return _CauseLayer(gaps.start[lost], gaps.end[lost], _NONE)
-    rows = calls.rows.get((process, IDLE.index(category)), _NONE)
+        return _CauseLayer(gaps.start[lost], gaps.end[lost], NOTHING)
+    rows = calls.rows.get((process, IDLE.index(category)), NOTHING)
     return _CauseLayer(calls.start[rows], calls.end[rows], calls.name[rows])
 
 
@@ -494,7 +489,7 @@ def _with_captures(layer: _CauseLayer, spans: Spans | None) -> _CauseLayer:
     if spans is None or not len(spans[0]):
         return layer
     # time outside of calls has no function, so none of the layer gets one
-    return _CauseLayer(np.append(layer.start, spans[0]), np.append(layer.end, spans[1]), _NONE)
+    return _CauseLayer(np.append(layer.start, spans[0]), np.append(layer.end, spans[1]), NOTHING)
 
 
 def _merge_parts(parts: list[SplitPart]) -> Iterator[SplitPart]:

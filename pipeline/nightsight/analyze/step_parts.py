@@ -34,7 +34,7 @@ from nightsight.intervals import Codes, Flags, Floats, Ints, Spans, clipped_unio
 from nightsight.results.categories import BUSY, DEPENDENCY, HOST, IDLE, LAUNCH, UNSEEN, group_of
 from nightsight.results.steps import OPERATORS, OTHER_PARTS, STEP_PARTS
 from nightsight.system.parallel import memoize
-from nightsight.tables import NULLABLE, aggregate, positions
+from nightsight.tables import NULLABLE, aggregate, nearest, positions
 
 _CATEGORIES: Final = (*BUSY, OPERATORS, *IDLE)
 _SEPARATOR: Final = " / "
@@ -120,7 +120,7 @@ def _device_wholes(timeline: Timeline, names: _PartNames) -> Iterator[_Whole]:
     place = _operation_places(timeline)[0]
     for device, split in device_splits(timeline).items():
         begin, end = split.steps
-        bounds = (int(begin[0]), int(end[-1])) if len(begin) else (window.start_ns, window.end_ns)
+        bounds = (int(begin[0]), int(end[-1])) if len(begin) else window.bounds
         if bounds[0] < bounds[1]:
             busy = _busy_pieces(timeline, bounds, place, name, device=device)
             idle = _idle_pieces(timeline, bounds, names, device=device, reasons=split.waits)
@@ -184,10 +184,7 @@ def _operators(timeline: Timeline) -> tuple[Ints, list[str]]:
 
 def _outermost(parent: Ints, is_operator: Flags) -> Ints:
     """Return for each span the outermost operator around it that no range separates from it."""
-    above = np.where((parent >= 0) & np.append(is_operator, False)[parent], parent, np.arange(len(parent)))
-    while (above[above] != above).any():
-        above = above[above]
-    return above
+    return nearest(parent, (parent >= 0) & np.append(is_operator, False)[parent])
 
 
 def _operation_names(timeline: Timeline, names: _PartNames) -> Codes:
@@ -282,7 +279,7 @@ def _edges(timeline: Timeline, process: int) -> Ints:
 def _threads(timeline: Timeline, names: _PartNames) -> Iterator[_Whole]:
     """Yield the threads that spend the most time in operators; the family of an operator is the outermost around it."""
     window = timeline.window
-    bounds = (window.start_ns, window.end_ns)
+    bounds = window.bounds
     if not len(timeline.profile.recorded("cpu_ops")) or window.length_ns <= 0:
         return
     nested = nested_operators(timeline)

@@ -59,9 +59,7 @@ def _device_steps(timeline: Timeline) -> Iterator[_Steps]:
     if len(timeline.profile.recorded("cpu_ops")):
         nested = nested_operators(timeline)
         rows = (nested.row >= 0) & (nested.process == process)
-        busy = covered(
-            clipped_union(nested.start[rows], nested.end[rows], (window.start_ns, window.end_ns)), begin, end
-        )
+        busy = covered(clipped_union(nested.start[rows], nested.end[rows], window.bounds), begin, end)
         by_category = {OPERATORS: busy, HOST: np.maximum(time - busy, 0)}
     yield _Steps(None, begin, time, by_category)
 

@@ -16,10 +16,10 @@ from nightsight.analyze.ranges.owners import operation_owners
 from nightsight.events.names import GRAPH
 from nightsight.events.operators import all_operators, launching_operators, nested_operators
 from nightsight.events.ranges import repetitions
-from nightsight.events.timeline import Timeline, function_names
+from nightsight.events.timeline import Timeline, function_names, launch_times
 from nightsight.intervals import Floats, Ints, last_started
 from nightsight.results.steps import STEP_WORK
-from nightsight.tables import categorical
+from nightsight.tables import categorical, combinations, combined, duration, integers
 
 # sums of names by repetition up to which a table of all of them is the quickest
 _DENSE: Final = 4_000_000
@@ -53,10 +53,7 @@ class _StepEvents:
 def _kinds_of_work(timeline: Timeline) -> Iterator[_StepEvents]:
     """Yield each kind of work that the capture has."""
     tables, operations = timeline.profile.tables, timeline.operations
-    length, begin = operations.end - operations.start, operations.start
-    if "api_calls" in tables and len(operations.call):
-        call_start = np.append(tables["api_calls"]["start_ns"].to_numpy(dtype=np.int64), 0)[operations.call]
-        begin = np.where(operations.call >= 0, call_start, begin)
+    length, begin = operations.end - operations.start, launch_times(timeline)
     for kind, table in (("kernel", "kernels"), ("copy", "memory_ops"), ("kernel", "graph_launches")):
         rows = np.flatnonzero(operations.of(table))
         if len(rows):
@@ -89,16 +86,7 @@ def _names(table: str, frame: pd.DataFrame) -> "pd.Categorical[Any]":
 
 def copy_names(copies: pd.DataFrame, write: Callable[[str, str, str], str]) -> "pd.Categorical[Any]":
     """Return a text for each row of memory_ops, made from its operation and its kinds of memory ("" for unknown)."""
-    columns = [copies[name].cat for name in ("operation", "source_kind", "target_kind")]
-    sizes = [max(len(column.categories), 1) for column in columns]
-    # missing kinds have the code -1
-    codes = [column.codes.to_numpy(dtype=np.int64) + 1 for column in columns]
-    code, combinations = pd.factorize((codes[0] * (sizes[1] + 1) + codes[1]) * (sizes[2] + 1) + codes[2])
-    first, target = np.divmod(combinations, sizes[2] + 1)
-    operation, source = np.divmod(first, sizes[1] + 1)
-    texts = [["", *column.categories] for column in columns]
-    names = [write(texts[0][a], texts[1][b], texts[2][c]) for a, b, c in zip(operation, source, target, strict=True)]
-    return categorical(np.array(names, dtype=object), code)
+    return combined([copies[name] for name in ("operation", "source_kind", "target_kind")], write)
 
 
 def _copy_text(operation: str, source: str, target: str) -> str:
@@ -177,15 +165,10 @@ def _launch_places(timeline: Timeline) -> dict[str, str]:
         row = launching_operators(timeline)[: len(call)]
         operator = np.where(row >= 0, np.append(np.asarray(names.codes, dtype=np.int64), -1)[row], -1)
         operators = np.asarray(names.categories, dtype=object)
-    # one number of all three; -1, which means none, becomes 0
-    path_count, operator_count = len(paths.cat.categories) + 1, len(operators) + 1
-    code = kernels["name"].cat.codes.to_numpy(dtype=np.int64)
-    part, keys = pd.factorize((code * path_count + path + 1) * operator_count + operator + 1, sort=True)
+    part, keys = combinations([integers(kernels["name"].cat.codes), path, operator])
     ns = np.zeros(len(keys), dtype=np.int64)
-    np.add.at(ns, part, (kernels["end_ns"] - kernels["start_ns"]).to_numpy())
-    rest, operator = np.divmod(keys, operator_count)
-    code, path = np.divmod(rest, path_count)
-    sums = pd.DataFrame({"code": code, "path": path - 1, "operator": operator - 1, "ns": ns})
+    np.add.at(ns, part, duration(kernels).to_numpy())
+    sums = pd.DataFrame(keys, columns=["code", "path", "operator"]).assign(ns=ns)
     most = sums.sort_values("ns", ascending=False, kind="stable").drop_duplicates("code")
     texts = np.append(np.asarray(paths.cat.categories, dtype=object), "")
     parts = zip(texts[most["path"]], np.append(operators, "")[most["operator"]], strict=True)

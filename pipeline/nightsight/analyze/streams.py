@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.ranges.callers import call_pids
 from nightsight.events.timeline import Timeline, names_of, operation_column
 from nightsight.intervals import Floats, Ints, Spans, clipped_union, covered, depth, length
 from nightsight.results.gpu import STREAMS
-from nightsight.tables import nullable_integers, positions
+from nightsight.tables import positions
 
 # each context of each process numbers its streams
 _KEYS: Final = ["device", "process", "context", "stream"]
@@ -29,10 +30,10 @@ def streams(timeline: Timeline) -> Table:
             stream = stream * len(distinct_values) + np.searchsorted(distinct_values, column)
     stream = pd.factorize(stream, sort=True)[0]
     by_stream = {number: rows[of_stream] for number, of_stream in positions(stream).items()}
-    bounds = (window.start_ns, window.end_ns)
-    spans = [clipped_union(operations.start[work], operations.end[work], bounds) for work in by_stream.values()]
+    spans = [clipped_union(operations.start[work], operations.end[work], window.bounds) for work in by_stream.values()]
     first = np.array([work[0] for work in by_stream.values()])
     device = operations.device[first]
+    last_call = np.array([operations.call[work].max() for work in by_stream.values()])
     busy_ns = np.array([length(busy) for busy in spans])
     counts = np.bincount(3 * stream + operations.kind[rows], minlength=3 * len(spans)).reshape(-1, 3)
     overlap_ns = _overlaps(spans, device)
@@ -40,7 +41,7 @@ def streams(timeline: Timeline) -> Table:
     table = pd.DataFrame(
         {
             "device": device,
-            "pid": _pids(timeline, by_stream),
+            "pid": call_pids(timeline, last_call),
             "stream": operations.stream[first],
             "kernels": counts[:, 0],
             "copies": counts[:, 1],
@@ -77,13 +78,6 @@ def _overlaps(spans: list[Spans], device: Ints) -> Ints:
         shared = edges[:-1][is_shared], edges[1:][is_shared]
         overlap_ns[of_device] = [covered(shared, *spans[place]).sum() for place in of_device]
     return overlap_ns
-
-
-def _pids(timeline: Timeline, by_stream: dict[int, Ints]) -> "pd.Series[int]":
-    """Return the process ID of each stream, from the calls that launched its operations; missing if none is known."""
-    pids = np.append(timeline.profile.recorded("api_calls")["pid"].to_numpy(dtype=np.float64), np.nan)
-    last = [timeline.operations.call[work].max() for work in by_stream.values()]
-    return nullable_integers(pids[last])
 
 
 def _main_operations(timeline: Timeline, rows: Ints, stream: Ints) -> pd.DataFrame:

@@ -14,13 +14,12 @@ from nightsight.analyze.copies import waiting_calls
 from nightsight.analyze.ranges.callers import call_names, call_paths, outermost
 from nightsight.analyze.ranges.steps import step_columns
 from nightsight.events.names import api_names
-from nightsight.events.timeline import Timeline, begun, busy_spans, distinct, of_window, operation_column
+from nightsight.events.timeline import Timeline, begun, busy_spans, distinct, launch_times, of_window, operation_column
 from nightsight.events.unseen import unseen_by
-from nightsight.intervals import Flags, Ints, covered, union_of
+from nightsight.intervals import NOTHING, Flags, Ints, covered, union_of
 from nightsight.results.program import CUDA_API_SYNC, OSRT_SUM
 from nightsight.tables import aggregate, categorical, positions, time_summary
 
-_NONE: Final = np.empty(0, dtype=np.int64)
 EXPLICIT: Final = "explicit"
 IMPLICIT: Final = "implicit"
 # patterns of function names without the runtime's version suffix
@@ -98,7 +97,7 @@ def _waits(timeline: Timeline, call: Ints) -> Flags:
     """Return which calls spent more than half of their time waiting for earlier work of their process."""
     operations, process = timeline.operations, operation_column(timeline, "process")
     start, end = timeline.call_times
-    launched = np.where(operations.call >= 0, np.append(start, 0)[operations.call], operations.start)
+    launched = launch_times(timeline)
     has_waited = np.zeros(len(call), dtype=bool)
     for key, rows in _by_process(timeline, call).items():
         work = np.flatnonzero(process == key)
@@ -160,7 +159,7 @@ def _number_waits(timeline: Timeline, call: Ints, waits: Ints) -> Ints:
     for key, places in positions(thread[call[order]]).items():
         rows = call[order[places]]
         # a wait begins a new group if a launch began between the end of the wait before it and its own start
-        launches_of = by_thread.get(key, by_process.get(process[rows[0]], _NONE))
+        launches_of = by_thread.get(key, by_process.get(process[rows[0]], NOTHING))
         launched = np.sort(start[launching[launches_of]], kind="stable")
         before, until = np.searchsorted(launched, end[rows[:-1]]), np.searchsorted(launched, start[rows[1:]])
         begins[places[1:]] = until > before
@@ -177,7 +176,7 @@ def _lost_time(timeline: Timeline, call: Ints, group: Ints) -> Ints:
     threads could fill counts once, and of several GPUs the one with the largest loss counts: the sum over a process
     never exceeds a GPU's idle time.
     """
-    table, bounds = timeline.profile.table("api_calls"), (timeline.window.start_ns, timeline.window.end_ns)
+    table, bounds = timeline.profile.table("api_calls"), timeline.window.bounds
     start, end = (times[call] for times in timeline.call_times)
     # the first call of each group; groups are numbered by thread and time
     first = np.lexsort((start, group))

@@ -19,7 +19,7 @@ from nightsight.events.unseen import (
     silences,
     unseen,
 )
-from nightsight.intervals import Spans, length, shared
+from nightsight.intervals import length, shared
 from nightsight.model.report import Finding
 from nightsight.units import format_value
 
@@ -62,7 +62,7 @@ def unseen_share(timeline: Timeline) -> float:
 
 def _times(timeline: Timeline) -> dict[str, float]:
     """Return the time (ns) in which the activity of the active GPUs is unknown, by reason; the mean over GPUs."""
-    bounds, unseen_spans = _bounds(timeline), unseen(timeline.profile)
+    bounds, unseen_spans = timeline.window.spans, unseen(timeline.profile)
     at_work = [unseen_spans[gpu] for gpu in devices_at_work(timeline).tolist() if gpu in unseen_spans]
     times = {reason: [length(shared(bounds, durations.of(reason))) for durations in at_work] for reason in REASONS}
     return {reason: float(np.mean(durations)) for reason, durations in times.items() if any(durations)}
@@ -77,12 +77,8 @@ def capturing_share(timeline: Timeline) -> float:
     if not captures:
         return 0.0
     at_work = distinct(operation_column(timeline, "process")).tolist() or list(captures)
-    times = [length(shared(_bounds(timeline), captures[each])) if each in captures else 0 for each in at_work]
+    times = [length(shared(timeline.window.spans, captures[each])) if each in captures else 0 for each in at_work]
     return float(np.mean(times or [0])) / max(timeline.window.length_ns, 1)
-
-
-def _bounds(timeline: Timeline) -> Spans:
-    return np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns])
 
 
 def unseen_work(timeline: Timeline) -> Iterator[Finding]:

@@ -27,11 +27,6 @@ _GRAPH_LAUNCH: Final = re.compile(r"^cu(?:da)?GraphLaunch|^hipGraphLaunch")
 _CLOCK_PCT: Final = 1.0
 
 
-def is_throttled(run: Measures) -> bool:
-    """Whether a GPU was throttled, by heat or by the hardware, during the run."""
-    return any(condition.slowdowns for condition in run.conditions)
-
-
 def differences(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> tuple[Difference, ...]:
     """Return the differences between the two sides, with the measures whose verdicts they invalidate."""
     sides = (baseline, candidate)
@@ -137,4 +132,4 @@ def _throttling(run: Measures) -> str:
 
 
 def _sharing(run: Measures) -> str:
-    return "some" if any(condition.is_shared for condition in run.conditions) else ""
+    return "some" if run.is_shared else ""

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.compare.comparability import differences, is_throttled
+from nightsight.compare.comparability import differences
 from nightsight.compare.decision import Gate
 from nightsight.compare.matching import matches
 from nightsight.compare.measures import CAUSES
@@ -107,7 +107,7 @@ def _order(runs: Sequence[Measures]) -> "np.ndarray[Any, np.dtype[Any]] | None":
 
 
 def _without_throttled(before: list[Measures], after: list[Measures], *, is_paired: bool) -> _ComparedRuns:
-    slow = [[is_throttled(run) for run in side] for side in (before, after)]
+    slow = [[run.is_throttled for run in side] for side in (before, after)]
     if is_paired:
         slow = [[any(pair) for pair in zip(*slow, strict=True)]] * 2
     kept_runs = [

@@ -54,7 +54,7 @@ def measures(
     report: Report, *, source: str = "", started: str = "", series: str = "", side: str = "", order: int = -1
 ) -> Measures:
     """Return the measures of a run; `started` defaults to the time of the capture."""
-    view = next((view for view in report.windows if view.is_chosen), None)
+    view = report.chosen_window
     repetitions = view.repetitions if view else 0
     frames = [_gate(report, view), *_groups(report, repetitions or 1), _gains(report, repetitions or 1)]
     table = pd.concat([frame for frame in frames if len(frame)] or [pd.DataFrame(columns=MEASURES)], ignore_index=True)
@@ -258,16 +258,15 @@ def _measures_of_kind(kind: str, table: pd.DataFrame) -> pd.DataFrame:
 
 def _advice_measures(report: Report) -> pd.DataFrame:
     """Return the advice; the text before its figures distinguishes advice of the same rule."""
-    advice = [finding for finding in report.findings if finding.severity == "advice"]
     rows = [
         (finding.rule, _FIGURES.sub("#", finding.title.partition(": ")[0]), finding.gain_pct, finding.title)
-        for finding in advice
+        for finding in report.advice
     ]
     return pd.DataFrame(rows, columns=list(CAUSES)).astype({"gain_pct": "float64"})
 
 
 def _gains(report: Report, repetitions: int) -> pd.DataFrame:
-    gains = [(finding.rule, finding.gain_ns) for finding in report.findings if finding.severity == "advice"]
+    gains = [(finding.rule, finding.gain_ns) for finding in report.advice]
     table = pd.DataFrame(gains, columns=["name", "value"]).astype({"value": "float64"})
     summed = table.groupby("name", sort=False)["value"].agg(["sum", "size"]).reset_index()
     return _measures_of_kind("cause", summed.assign(value=summed["sum"] / repetitions, count=summed["size"]))

@@ -93,11 +93,6 @@ METRICS: Final = (*GATE, *BUSY, *IDLE)
 """What a gate can decide on."""
 
 
-def settings(folder: Path, workload: str) -> Settings:
-    """Return the settings for a workload from the nearest file at or above `folder`; UsageError if it is invalid."""
-    return settings_of(folder)(workload)
-
-
 def settings_of(folder: Path) -> Callable[[str], Settings]:
     """Read the nearest file at or above `folder` now, and return a function that gives the settings for a workload.
 

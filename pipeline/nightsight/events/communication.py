@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_names import communicates
-from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column
-from nightsight.intervals import Flags, Floats, Ints, Spans, shared, union
+from nightsight.events.timeline import Timeline, by_device, launch_times, of_capture, operation_column
+from nightsight.intervals import NOTHING, Flags, Floats, Ints, Spans, shared, union
 from nightsight.tables import NULLABLE, are_named, innermost_of, positions
 
 PAIRWISE: Final = ("send", "recv", "send and recv")
@@ -81,7 +81,7 @@ def communication(timeline: Timeline) -> pd.DataFrame:
             "process": operation_column(timeline, "process")[row] if len(row) else row,
             "start_ns": start,
             "end_ns": end,
-            "called_ns": np.where(call >= 0, np.append(_call_starts(timeline), 0)[call], start),
+            "called_ns": launch_times(timeline)[row],
             "group": "",
             "name": kinds[np.asarray(names.codes, dtype=np.int64)[row]] if names is not None else kinds,
             **{name: pd.array([None] * len(row), dtype=NULLABLE) for name in _CALL_COLUMNS},
@@ -193,10 +193,6 @@ def _rank_by_device(timeline: Timeline) -> "pd.Series[int]":
 def _collective_name(name: str) -> str:
     match = _KERNEL.search(name)
     return _KERNEL_OPERATIONS[match[1].lower()] if match else ""
-
-
-def _call_starts(timeline: Timeline) -> Ints:
-    return timeline.profile.recorded("api_calls")["start_ns"].to_numpy()
 
 
 def _add_calls(timeline: Timeline, kernels: pd.DataFrame, call: Ints) -> pd.DataFrame:
@@ -397,14 +393,10 @@ def _match_directed(kernels: pd.DataFrame, rows: Ints) -> pd.DataFrame:
         if len(few):
             # the recording of one of the two may have started later
             offset = _offset(end[row[many]], end[row[few]]) if len(many) > len(few) else 0
-            place = np.arange(len(few)) + offset
-            inside = (place >= 0) & (place < len(many))
-            pair = (many[place[inside]], few[inside])
+            pair = _shifted(many, few, offset)
             matches.append(pair if many is sends else pair[::-1])
     sends, gets = (
-        (np.concatenate([np.empty(0, dtype=np.int64), *side]) for side in zip(*matches, strict=True))
-        if matches
-        else (np.empty(0, dtype=np.int64),) * 2
+        (np.concatenate([NOTHING, *side]) for side in zip(*matches, strict=True)) if matches else (NOTHING,) * 2
     )
     sizes = pd.array(np.where(np.isnan(size[sends]), size[gets], size[sends]), dtype="Float64")
     return pd.DataFrame(
@@ -510,9 +502,16 @@ def _number_by_place(collective: Ints, ranks: list[Ints], end: Ints, is_whole: F
     collective[reference] = reference
     for rank in ranks[1:]:
         are_counted = is_whole[reference].all() and is_whole[rank].all()
-        place = np.arange(len(rank)) + (0 if are_counted else _offset(end[reference], end[rank]))
-        inside = (place >= 0) & (place < len(reference))
-        collective[rank[inside]] = reference[place[inside]]
+        offset = 0 if are_counted else _offset(end[reference], end[rank])
+        own_rows, rows = _shifted(reference, rank, offset)
+        collective[rows] = own_rows
+
+
+def _shifted(many: Ints, few: Ints, offset: int) -> tuple[Ints, Ints]:
+    """Return the values of both that face each other if those in `few` are shifted by some places."""
+    place = np.arange(len(few)) + offset
+    inside = (place >= 0) & (place < len(many))
+    return many[place[inside]], few[inside]
 
 
 def _offset(many: Ints, few: Ints) -> int:
@@ -521,10 +520,9 @@ def _offset(many: Ints, few: Ints) -> int:
     middle = int(np.median(nearest))
     deviations = {}
     for offset in range(middle - _NEAREST_OFFSETS, middle + _NEAREST_OFFSETS + 1):
-        place = np.arange(len(few)) + offset
-        is_inside = (place >= 0) & (place < len(many))
-        if is_inside.sum() >= len(few) / 2:
-            deviations[offset] = float(np.median(np.abs(many[place[is_inside]] - few[is_inside])))
+        one, other = _shifted(many, few, offset)
+        if len(one) >= len(few) / 2:
+            deviations[offset] = float(np.median(np.abs(one - other)))
     return min(deviations, key=lambda offset: (deviations[offset], abs(offset))) if deviations else 0
 
 
@@ -621,10 +619,9 @@ def _shift(many: Ints, few: Ints, most_shifted: int) -> tuple[int, int]:
     most = min(max(len(many), len(few)) - 1, most_shifted)
     fits = []
     for offset in sorted(range(-most, most + 1), key=abs):
-        place = np.arange(len(few)) + offset
-        inside = (place >= 0) & (place < len(many))
-        if 2 * inside.sum() >= min(len(many), len(few)):
-            fits.append(_spread(many[place[inside]] - few[inside]))
+        one, other = _shifted(many, few, offset)
+        if 2 * len(one) >= min(len(many), len(few)):
+            fits.append(_spread(one - other))
     best = min(fits, key=lambda fit: fit[0])
     near = [fit for fit in fits if abs(fit[1]) < _PLAUSIBLE_NS]
     # if nothing fits, as on a GPU that ranks share, trust the clocks: steps are alike

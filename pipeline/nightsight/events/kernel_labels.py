@@ -478,7 +478,7 @@ _NESTING: Final = (9, 3, 2, 1)  # levels of template arguments to try to keep
 def readable(name: str) -> str:
     """Return a function with its template arguments, without return type, namespaces, parameters and lambdas."""
     plain = printable(name)
-    text = _until_stable(_PARAMETERS, unqualified(plain))
+    text = _without_parameters(unqualified(plain))
     # `unqualified` cannot parse names that are truncated or not C++: these still have their namespaces
     for pattern in (_OPERATOR, _LAMBDA, _QUALIFIERS, _LEFTOVERS):
         text = pattern.sub("", text)
@@ -518,11 +518,10 @@ def _without_inner_arguments(text: str, nesting: int) -> str:
     return text if depth else "".join(characters)
 
 
-def _until_stable(pattern: re.Pattern[str], text: str) -> str:
-    """Remove all matches of `pattern` until none remain: outer ones appear once the inner ones are gone."""
-    count = 1
-    while count:
-        text, count = pattern.subn("", text)
+def _without_parameters(text: str) -> str:
+    # outer ones match once the inner ones are gone
+    while (shorter := _PARAMETERS.sub("", text)) != text:
+        text = shorter
     return text
 
 

@@ -20,7 +20,7 @@ from nightsight.events.timeline import Timeline, of_capture
 from nightsight.intervals import Ints, in_order, outer
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import categorical, conform, innermost_of, integers, levels
+from nightsight.tables import categorical, conform, innermost_of, integers, levels, nearest
 
 # operators that torch leaves out of its tables
 _LEFT_OUT: Final = (
@@ -94,10 +94,7 @@ def nested_operators(timeline: Timeline) -> Operators:
     is_only_child = np.bincount(parent[parent >= 0], minlength=len(row))[parent] == 1
     code = np.append(names.codes.to_numpy(dtype=np.int64), -1)[row]
     repeats = (parent >= 0) & (row >= 0) & is_only_child & (code == code[parent])
-    call = np.where(repeats, parent, np.arange(len(row)))
-    while (call[call] != call).any():
-        call = call[call]
-    return Operators(row, parent, call, process, start, end)
+    return Operators(row, parent, nearest(parent, repeats), process, start, end)
 
 
 def operator_timelines(timeline: Timeline) -> tuple[Timeline, ...]:
@@ -181,9 +178,7 @@ def _modules(timeline: Timeline) -> "tuple[pd.Categorical[Any], Ints]":
         nested = nested_operators(timeline)
         # the nearest span around each that has a forward operator, or the outermost one
         span_forward = np.where(nested.row >= 0, np.append(forward, -1)[nested.row], -1)
-        above = np.where((span_forward >= 0) | (nested.parent < 0), np.arange(len(nested.row)), nested.parent)
-        while (above[above] != above).any():
-            above = above[above]
+        above = nearest(nested.parent, (span_forward < 0) & (nested.parent >= 0))
         inside = nested.row >= 0
         forward[nested.row[inside]] = span_forward[above[inside]]
     names = operators["module"].cat

@@ -1,16 +1,16 @@
 """Finds when the repetitions of the window begin on each GPU: the CPU can be many repetitions ahead."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.events.communication import of_all_ranks
-from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column
-from nightsight.intervals import Ints, Spans
+from nightsight.events.communication import communicating, of_all_ranks
+from nightsight.events.timeline import Timeline, by_device, launch_times, operation_column
+from nightsight.intervals import NO_SPANS, NOTHING, Ints, Spans
+from nightsight.tables import SHAPE, integers, positions
 
-_NONE: Final = np.empty(0, dtype=np.int64)
 _LATEST: Final = np.iinfo(np.int64).max
 
 
@@ -25,11 +25,11 @@ def device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
     if len(window.steps) > 1:
         processes = operation_column(timeline, "process")[of_device]
         process = next((process for process in window.steps if (processes == process).any()), -1)
-        of_device, starts = of_device[processes == process], window.steps.get(process, _NONE)
+        of_device, starts = of_device[processes == process], window.steps.get(process, NOTHING)
     else:
         starts = window.repetitions
     if not len(starts):
-        return _NONE, _NONE
+        return NO_SPANS
     return begin_of_work(timeline, of_device, starts)
 
 
@@ -48,12 +48,31 @@ def begin_of_work(timeline: Timeline, operations: Ints, starts: Ints) -> Spans:
     return begin, np.append(begin[1:], window.end_ns)
 
 
+def computing_by_step(timeline: Timeline, *, least: int) -> Iterator[tuple[int, int, pd.DataFrame, Ints]]:
+    """Yield each device with at least `least` steps: its number, its steps, its kernels in them, the step of each.
+
+    Kernels that communicate are left out. Of the others, there are names, times and grids.
+    """
+    kernels = timeline.profile.recorded("kernels")
+    columns = [name for name in ("device", "name", "start_ns", "end_ns", *SHAPE[:3]) if name in kernels]
+    kernels = kernels.loc[~communicating(timeline)[: len(kernels)], columns]
+    for device, rows in positions(integers(kernels["device"])).items():
+        begin, end = device_steps(timeline, device)
+        if len(begin) < least:
+            continue
+        start = kernels["start_ns"].to_numpy()[rows]
+        is_inside = (start >= begin[0]) & (start < end[-1])
+        step: Ints = np.searchsorted(begin, start[is_inside], side="right") - 1
+        if len(step):
+            yield device, len(begin), kernels.iloc[rows[is_inside]], step
+
+
 def worked_steps(timeline: Timeline, device: int) -> Spans:
     """Return the steps of a device, or the window as one; the last one ends with the last work on the device."""
     window = timeline.window
     begin, end = device_steps(timeline, device)
     if not len(begin):
-        begin, end = np.array([window.start_ns]), np.array([window.end_ns])
+        begin, end = window.spans
     last = int(timeline.operations.end[by_device(timeline)[device]].max())
     return begin, np.append(end[:-1], max(min(int(end[-1]), last), int(begin[-1])))
 
@@ -67,9 +86,9 @@ def steps_in_window(timeline: Timeline, device: int) -> Spans:
     if (job := timeline.profile.job) is None:
         return worked_steps(timeline, device)
     begin, end = job.steps[device]
-    chosen = (begin >= window.start_ns) & (begin < window.end_ns)
+    chosen = window.contains(begin)
     if not chosen.any():
-        return np.array([window.start_ns]), np.array([window.end_ns])
+        return window.spans
     return begin[chosen], np.minimum(end[chosen], window.end_ns)
 
 
@@ -107,10 +126,3 @@ def _step_of_collectives(collectives: pd.DataFrame, steps: Spans) -> "pd.Series[
     number = np.searchsorted(begin, start[inside], side="right") - 1.0
     numbers = pd.Series(number, index=collectives["collective"].to_numpy()[inside])
     return numbers[~numbers.index.duplicated()]
-
-
-@of_capture
-def launch_times(timeline: Timeline) -> Ints:
-    """Return when the CPU launched each operation, or when it began on the GPU if the call is unknown."""
-    starts, call = timeline.profile.recorded("api_calls")["start_ns"].to_numpy(), timeline.operations.call
-    return np.where(call >= 0, np.append(starts, 0)[call], timeline.operations.start)

@@ -12,7 +12,7 @@ import pandas as pd
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.names import GRAPH, api_names, operation_names
 from nightsight.events.window import GPU_WORK, RECORDED, Window, chosen_window
-from nightsight.intervals import Flags, Ints, Spans, clipped_union
+from nightsight.intervals import NOTHING, Flags, Ints, Spans, clipped_union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
 from nightsight.tables import categorical, compact, positions, renamed
@@ -184,6 +184,13 @@ class Timeline:
 
 
 @of_capture
+def launch_times(timeline: Timeline) -> Ints:
+    """Return when the CPU launched each operation, or when it began on the GPU if the call is unknown."""
+    starts, call = timeline.profile.recorded("api_calls")["start_ns"].to_numpy(), timeline.operations.call
+    return np.where(call >= 0, np.append(starts, 0)[call], timeline.operations.start)
+
+
+@of_capture
 def function_names(timeline: Timeline) -> "pd.Categorical[Any]":
     """Return the function of every row of api_calls, without its version."""
     return renamed(timeline.profile.recorded("api_calls")["name"], api_names)
@@ -204,7 +211,7 @@ def operation_column(timeline: Timeline, column: str) -> Ints:
     """Return a column that all GPU tables have, for all operations of the timeline; -1 for NULL."""
     tables = timeline.profile.tables
     columns = [tables[name][column].to_numpy(dtype=np.int64, na_value=-1) for name in GPU_TABLES if name in tables]
-    return compact(np.concatenate([np.empty(0, dtype=np.int64), *columns]))
+    return compact(np.concatenate([NOTHING, *columns]))
 
 
 def names_of(timeline: Timeline, position: Ints) -> "pd.Categorical[Any]":
@@ -230,8 +237,7 @@ def begun(timeline: Timeline, start: "Ints | pd.Series[Any]") -> Flags:
     window = timeline.window
     if window.name in (GPU_WORK, RECORDED):
         return np.ones(len(start), dtype=bool)
-    times = np.asarray(start)
-    return np.asarray((times >= window.start_ns) & (times < window.end_ns))
+    return window.contains(start)
 
 
 def of_window(timeline: Timeline, table: str, columns: Sequence[str] = ()) -> pd.DataFrame:
@@ -249,8 +255,7 @@ def of_window(timeline: Timeline, table: str, columns: Sequence[str] = ()) -> pd
 @memoize
 def busy_spans(timeline: Timeline) -> dict[int, Spans]:
     """Return, for each device used in the capture, the spans of the window in which anything ran."""
-    operations, window = timeline.operations, timeline.window
-    bounds = (window.start_ns, window.end_ns)
+    operations, bounds = timeline.operations, timeline.window.bounds
     return {
         device: clipped_union(operations.start[of_device], operations.end[of_device], bounds)
         for device, of_device in by_device(timeline).items()

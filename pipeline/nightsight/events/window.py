@@ -9,7 +9,7 @@ operation.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ from nightsight.events.names import api_names
 from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.events.selection import RANGE_HINT, TIME_HINT, as_range, as_span, instances, known_ranges
 from nightsight.events.unseen import AFTER, BEFORE, pauses, unseen
-from nightsight.intervals import Ints, union
+from nightsight.intervals import NOTHING, Flags, Ints, Spans, union
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
 from nightsight.units import in_text
@@ -48,7 +48,6 @@ ANNOTATED: Final = "annotated part"
 """The names of windows; a range is named by its label, and a span of time by its bounds."""
 
 _NO_LOOP: Final = "Nothing repeats long enough to count as a steady part."
-_NOTHING: Final = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,28 @@ class Window:
     ends: Mapping[int, int] = field(default_factory=dict, compare=False)
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """The start and the end of the window, in ns."""
+        return self.start_ns, self.end_ns
+
+    @property
+    def spans(self) -> Spans:
+        """The window as spans."""
+        return np.array([self.start_ns]), np.array([self.end_ns])
+
+    def contains(self, time: "Ints | pd.Series[Any]") -> Flags:
+        """Return which times are in the window."""
+        times = np.asarray(time)
+        flags: Flags = (times >= self.start_ns) & (times < self.end_ns)
+        return flags
+
+    def contains_end(self, end: "Ints | pd.Series[Any]") -> Flags:
+        """Return which events end in the window, by their ends."""
+        ends = np.asarray(end)
+        flags: Flags = (ends > self.start_ns) & (ends <= self.end_ns)
+        return flags
+
+    @property
     def length_ns(self) -> int:
         """The length of the window."""
         return self.end_ns - self.start_ns
@@ -80,7 +101,7 @@ class Window:
         Empty if the window does not consist of repetitions. Of several processes, the one with the most GPU work
         counts. The GPU can lag, so it may still run an earlier repetition at such a time.
         """
-        return next(iter(self.steps.values()), _NOTHING)
+        return next(iter(self.steps.values()), NOTHING)
 
     @property
     def first_steps(self) -> Mapping[int, int]:
@@ -88,7 +109,7 @@ class Window:
 
         Recordings may start at different steps. Equal step counts mean the same start, although one may be ahead.
         """
-        longest = max(self.steps.values(), key=len, default=_NOTHING)
+        longest = max(self.steps.values(), key=len, default=NOTHING)
         midpoints = (longest[1:] + longest[:-1]) // 2
         return {
             process: min(int(np.searchsorted(midpoints, starts[0])), len(longest) - len(starts))
@@ -253,9 +274,7 @@ def _measured_range(profile: Profile) -> Window | None:
 def _with_steps(profile: Profile, window: Window) -> Window:
     """Add the repetitions of the program's loop that begin inside the window, including slow ones."""
     loops = loops_of(profile)
-    inside = {
-        loop.process: loop.starts[(loop.starts >= window.start_ns) & (loop.starts < window.end_ns)] for loop in loops
-    }
+    inside = {loop.process: loop.starts[window.contains(loop.starts)] for loop in loops}
     steps = {process: starts for process, starts in inside.items() if len(starts)}
     if not steps:
         return window

@@ -46,7 +46,7 @@ def _facts(report: Report, measured: Measures, asked: str, gpu_ns: int) -> dict[
     key, devices = Key.of(report.environment, report.conditions, report.parameters), report.rows(GPU_TIME)
     slowed = any(each.slowdowns for each in report.conditions)
     shared = any(each.is_shared for each in report.conditions)
-    step, repetitions = _gate(measured, STEP), measured.repetitions
+    step, repetitions = measured.metric(STEP), measured.repetitions
     return {
         **{name: getattr(report.environment, name) for name in _ENVIRONMENT},
         "workload": measured.workload,
@@ -63,21 +63,15 @@ def _facts(report: Report, measured: Measures, asked: str, gpu_ns: int) -> dict[
         **{name: _sum(devices, name) for name in _SUMS},
         # the length of a window without repetitions is not a step
         "step_ns": step if repetitions else float("nan"),
-        "unprofiled_step_ns": _gate(measured, UNPROFILED),
+        "unprofiled_step_ns": measured.metric(UNPROFILED),
     }
-
-
-def _gate(measured: Measures, name: str) -> float:
-    table = measured.table
-    values = table.loc[(table["kind"] == "gate") & (table["name"] == name), "value"]
-    return float(values.iloc[0]) if len(values) else float("nan")
 
 
 def _split(report: Report, measured: Measures) -> pd.DataFrame:
     split = report.rows(TIME_SPLIT)
     times = _floats(split, "category", ["time_ns"])["time_ns"] if len(split) else pd.Series(dtype="float64")
     rows = [
-        (group, category, times[category], _gate(measured, category) if measured.repetitions else float("nan"))
+        (group, category, times[category], measured.metric(category) if measured.repetitions else float("nan"))
         for group, category in SPLIT
         if times.get(category, 0) > 0
     ]
@@ -87,8 +81,8 @@ def _split(report: Report, measured: Measures) -> pd.DataFrame:
 def _advice_losses(report: Report, gpu_ns: int) -> pd.DataFrame:
     rows = [
         (each.rule, each.cause or each.title, each.action, each.gain_pct, each.gain_pct / 100 * gpu_ns)
-        for each in report.findings
-        if each.severity == "advice" and each.gain_pct is not None
+        for each in report.advice
+        if each.gain_pct is not None
     ]
     return pd.DataFrame(rows, columns=["rule", "cause", "action", "gain_pct", "lost_ns"])
 

@@ -9,29 +9,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from nightsight.model.history import Series, Track, Trends
-
-_FAMILIES = {
-    "ns": ("nightsight_time_seconds", "seconds", 1e-9),
-    "bytes": ("nightsight_size_bytes", "bytes", 1.0),
-    "pct": ("nightsight_share_ratio", "ratio", 0.01),
-    "": ("nightsight_count", "", 1.0),
-}
+from nightsight.openmetrics import escaped, openmetrics_text
 
 
 def openmetrics(trends: Trends) -> str:
     """Return all nights with their times as OpenMetrics text."""
-    lines = []
-    for unit, (family, word, factor) in _FAMILIES.items():
-        samples = [
-            sample
-            for track in trends.tracks
-            for series in track.series
-            if series.unit == unit
-            for sample in _samples(track, series, family, factor)
-        ]
-        if samples:
-            lines += [f"# TYPE {family} gauge", *([f"# UNIT {family} {word}"] if word else []), *samples]
-    return "\n".join((*lines, "# EOF", ""))
+
+    def samples(unit: str, family: str, factor: float) -> Iterator[str]:
+        for track in trends.tracks:
+            for series in track.series:
+                if series.unit == unit:
+                    yield from _samples(track, series, family, factor)
+
+    return openmetrics_text(samples)
 
 
 def _samples(track: Track, series: Series, family: str, factor: float) -> Iterator[str]:
@@ -47,7 +37,7 @@ def _samples(track: Track, series: Series, family: str, factor: float) -> Iterat
         "collector": key.collector,
         "arguments": key.arguments,
     }
-    label_text = ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items() if text)
+    label_text = ",".join(f'{name}="{escaped(text)}"' for name, text in labels.items() if text)
     times: dict[float, float] = {}
     for place in np.flatnonzero(np.isfinite(series.values)):
         if time_text := track.nights[place].time:
@@ -55,10 +45,6 @@ def _samples(track: Track, series: Series, family: str, factor: float) -> Iterat
             times[dt.datetime.fromisoformat(time_text).timestamp()] = float(series.values[place]) * factor
     for time in sorted(times):
         yield f"{family}{{{label_text}}} {times[time]:.9g} {time:.0f}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def otava_files(trends: Trends) -> dict[str, str]:

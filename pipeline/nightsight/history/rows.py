@@ -179,8 +179,7 @@ def _values_by_kind(runs: Sequence[Measures]) -> Values:
 
 def _flags(run: Measures) -> tuple[str, ...]:
     """Return why the numbers of a run are not representative of the program."""
-    slowed = any(each.slowdowns for each in run.conditions)
-    return (*["throttled"] * slowed, *["shared"] * any(each.is_shared for each in run.conditions))
+    return (*["throttled"] * run.is_throttled, *["shared"] * run.is_shared)
 
 
 def _iso(text: str) -> str:

@@ -14,7 +14,7 @@ from nightsight.events.launches import GPU_TABLES
 from nightsight.events.sharing import gpu_ids
 from nightsight.events.steps import worked_steps
 from nightsight.events.timeline import Timeline
-from nightsight.intervals import Ints, Spans
+from nightsight.intervals import NOTHING, Ints, Spans
 from nightsight.model.report import Environment, Finding, Profile
 from nightsight.tables import empty, used_devices
 
@@ -170,7 +170,7 @@ def _span(profile: Profile) -> tuple[int, int]:
 
 def _ids(profile: Profile) -> Ints:
     """Return all ids of processes and threads in a profile, in rising order."""
-    ids = [np.empty(0, dtype=np.int64)]
+    ids = [NOTHING]
     for table in profile.tables.values():
         ids += [table[name].dropna().to_numpy(dtype=np.int64) for name in IDS if name in table]
     return np.unique(np.concatenate(ids))

@@ -117,6 +117,21 @@ class Measures:
     launch_call_ns: float = 0.0
     is_incomplete: bool = False
 
+    @property
+    def is_throttled(self) -> bool:
+        """Whether a GPU was throttled, by heat or by the hardware, during the run."""
+        return any(condition.slowdowns for condition in self.conditions)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes used a GPU during the run."""
+        return any(condition.is_shared for condition in self.conditions)
+
+    def metric(self, name: str) -> float:
+        """Return a gate metric; NaN if the run has none of this name."""
+        values = self.table.loc[(self.table["kind"] == "gate") & (self.table["name"] == name), "value"]
+        return float(values.iloc[0]) if len(values) else float("nan")
+
 
 @dataclass(frozen=True)
 class Difference:

@@ -8,7 +8,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass,
 from math import inf, isfinite
 from pathlib import Path
 from types import UnionType
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints, overload
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints, overload
 
 import pandas as pd
 
@@ -262,7 +262,30 @@ class Result:
         return pd.DataFrame() if self.table is None else self.table
 
 
-class Results(Sequence[Result]):
+_Item = TypeVar("_Item")
+
+
+class _Lazy(Sequence[_Item]):
+    """Items that are computed on first use: by their position, or when all are pickled or iterated over."""
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return sum(1 for _ in self)
+
+    @overload
+    def __getitem__(self, place: int) -> _Item: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[_Item, ...]: ...
+    def __getitem__(self, place: int | slice) -> _Item | tuple[_Item, ...]:
+        """Return an item by its position."""
+        return tuple(self)[place]
+
+    def __reduce__(self) -> tuple[type[tuple[_Item, ...]], tuple[tuple[_Item, ...]]]:
+        """Pickle all items, without the data from which they are computed."""
+        return tuple, (tuple(self),)
+
+
+class Results(_Lazy[Result]):
     """Results that are computed on first use: a line on a terminal needs fewer than a page.
 
     makers: the functions that compute the results, by name, in order. rows: the number of rows of events.
@@ -307,18 +330,6 @@ class Results(Sequence[Result]):
         """Return the number of results."""
         return len(self.names)
 
-    @overload
-    def __getitem__(self, place: int) -> Result: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Result, ...]: ...
-    def __getitem__(self, place: int | slice) -> Result | tuple[Result, ...]:
-        """Return a result by its position."""
-        return tuple(self)[place]
-
-    def __reduce__(self) -> tuple[type[tuple[Result, ...]], tuple[tuple[Result, ...]]]:
-        """Pickle all results, without the data from which they are computed."""
-        return tuple, (tuple(self),)
-
 
 def ids_of(rules: Iterable[str]) -> list[str]:
     """Return the ids of the causes of a report by their rules, in order: a number follows the first of each rule."""
@@ -362,7 +373,7 @@ class View:
     findings: tuple[Finding, ...] = ()
 
 
-class Windows(Sequence[View]):
+class Windows(_Lazy[View]):
     """The windows of a report: the one that it is about, then others, which are computed on first use."""
 
     def __init__(self, chosen: View, others: Callable[[], Iterable[View]]) -> None:
@@ -377,22 +388,6 @@ class Windows(Sequence[View]):
             # this releases the data from which they are computed
             self._compute = tuple
         yield from self._others
-
-    def __len__(self) -> int:
-        """Return the number of windows."""
-        return sum(1 for _ in self)
-
-    @overload
-    def __getitem__(self, place: int) -> View: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[View, ...]: ...
-    def __getitem__(self, place: int | slice) -> View | tuple[View, ...]:
-        """Return a window by its position."""
-        return tuple(self)[place]
-
-    def __reduce__(self) -> tuple[type[tuple[View, ...]], tuple[tuple[View, ...]]]:
-        """Pickle all windows, without the data from which they are computed."""
-        return tuple, (tuple(self),)
 
 
 def gpu_name(device: object, ranks: Mapping[str, int] | None = None) -> str:
@@ -423,6 +418,16 @@ class Report:
     conditions: tuple[Conditions, ...] = ()
     ranks: Mapping[str, int] = field(default_factory=dict)
     shared: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def advice(self) -> list[Finding]:
+        """The findings that are advice, in order."""
+        return [finding for finding in self.findings if finding.severity == "advice"]
+
+    @property
+    def chosen_window(self) -> View | None:
+        """The window that the results are about; None if the report does not say it."""
+        return next((view for view in self.windows if view.is_chosen), None)
 
     def called(self, device: object) -> str:
         """Return the name of a GPU in this report."""

@@ -26,6 +26,7 @@ from nightsight.results.serving import (
     REQUESTS,
     TPOT,
     TTFT,
+    UNPROFILED_RUN,
 )
 from nightsight.tables import conform
 
@@ -122,9 +123,9 @@ def read_serving(path: Path, measured: str) -> pd.DataFrame:
     raise CaptureError(f"cannot attach {path.name}: it has no serving figure", _READABLE)
 
 
-def serving_of(figures: Mapping[str, Any], source: str, measured: str) -> pd.DataFrame:
-    """Return the table of figures with names as in `vllm bench serve`; CaptureError if one is not a number."""
-    return _figures_table(_flat(figures), source, measured, f"the benchmark of {source}")
+def serving_of(figures: Mapping[str, Any], workload: str) -> pd.DataFrame:
+    """Return the figures of a workload, named as in `vllm bench serve`; CaptureError if one is not a number."""
+    return _figures_table(_flat(figures), workload, UNPROFILED_RUN, f"the benchmark of {workload}")
 
 
 def attached_text(path: Path) -> bytes:

@@ -5,7 +5,7 @@ has what is left out. All texts are printable.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from nightsight.events.frameworks import reported_framework
 from nightsight.events.kernel_labels import KernelLabels, label_of
 from nightsight.events.peaks import LIMITED_PCT, MEMORIES
 from nightsight.model.report import Finding, Json, Report, ids_of
-from nightsight.render.fit import FORMAT, MOST_BYTES, fitted, known, one_line
+from nightsight.render.fit import MOST_BYTES, brief_document, brief_json, brief_text
 from nightsight.render.fixes import fixes_of
 from nightsight.render.page.findings import doubts_of
 from nightsight.render.page.places import Places
@@ -144,7 +144,7 @@ def brief(report: Report) -> Brief:
     run = numbers(report)
     summary = verdict(report, run)
     fixes, named = fixes_of(report), identified(report)
-    chosen = next((view for view in report.windows if view.is_chosen), None)
+    chosen = report.chosen_window
     causes = [cause_of_brief(report, name) for name in list(named)[:_MOST_CAUSES]]
     return Brief(
         excerpt(report.title, _TITLE),
@@ -164,8 +164,7 @@ def brief(report: Report) -> Brief:
 
 def identified(report: Report) -> dict[str, Finding]:
     """Return the causes of a report by their ids, in order."""
-    advice = [finding for finding in report.findings if finding.severity == "advice"]
-    return dict(zip(ids_of(finding.rule for finding in advice), advice, strict=True))
+    return dict(zip(ids_of(finding.rule for finding in report.advice), report.advice, strict=True))
 
 
 def kernel_labels(report: Report) -> dict[str, str]:
@@ -249,16 +248,12 @@ def _not_recorded(report: Report, run: Numbers) -> Iterator[NotRecorded]:
 
 def render_brief(report: Report, local: Callable[[str], str] = str, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the brief as text. local: names source files by their path on this machine."""
-
-    def text(each: Brief) -> str:
-        return "".join(f"{local(line)}\n" for line in brief_lines(each))
-
-    return fitted(_shorter(brief(report)), text, most_bytes)
+    return brief_text(_shorter(brief(report)), lambda each: map(local, brief_lines(each)), most_bytes)
 
 
 def render_brief_json(report: Report) -> bytes:
     """Return the brief as JSON on one line."""
-    return fitted(_shorter(brief(report)), lambda each: one_line(_document(each)))
+    return brief_json(_shorter(brief(report)))
 
 
 def _shorter(each: Brief) -> Iterator[Brief]:
@@ -291,7 +286,7 @@ def brief_lines(each: Brief) -> Iterator[str]:
     yield from (f"doubt: {text}" for text in each.doubts)
     for lacking in each.not_recorded:
         if lacking.what not in each.verdict:
-            yield f"missing: {' '.join(filter(None, lacking))}"
+            yield f"missing: {f'{lacking.what} {lacking.how}'.strip()}"
     for number, cause in enumerate(each.causes, start=1):
         yield ""
         gain = ", ".join(filter(None, (cause.gain, cause.step)))
@@ -321,22 +316,9 @@ def cause_lines(cause: BriefCause) -> Iterator[str]:
         yield f"check{' after the edit' * cause.check.startswith(_AFTER_EDIT)}: {cause.check}"
 
 
-def brief_document(report: Report) -> dict[str, Json]:
-    """Return the brief as JSON has it, of which nothing is left out."""
-    return _document(brief(report))
-
-
-def _document(each: Brief) -> dict[str, Json]:
-    """Return the brief as JSON has it: without what is unknown, and with numbers of four digits."""
-    document = asdict(each)
-    document["not_recorded"] = [lacking._asdict() for lacking in each.not_recorded]
-    rounded: dict[str, Json] = known({"format": FORMAT, **document})
-    return rounded
-
-
 def verdict_document(report: Report) -> dict[str, Json]:
     """Return what report.json says of the verdict: the brief, of which nothing is left out."""
-    document = brief_document(report)
+    document = brief_document(brief(report))
     of_report = ("format", "title", "facts", "is_cut")
     rest = {name: value for name, value in document.items() if name not in ("verdict", *of_report)}
     return {"text": document["verdict"], **rest}

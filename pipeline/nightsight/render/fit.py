@@ -2,10 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from math import isfinite
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from nightsight.model.report import Json
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MOST_BYTES: Final = 3_000
 """The size limit of a brief, about 700 tokens."""
@@ -16,11 +20,28 @@ _DIGITS: Final = 4
 _Brief = TypeVar("_Brief")
 
 
-def fitted(versions: Iterable[_Brief], render: Callable[[_Brief], str], most_bytes: int = MOST_BYTES) -> bytes:
-    """Return the first version of a brief that is short enough, or the last one."""
+def brief_text(
+    versions: Iterable[_Brief], lines: Callable[[_Brief], Iterable[str]], most_bytes: int = MOST_BYTES
+) -> bytes:
+    """Return the lines of the first version of a brief that is short enough, or of the last one."""
+    return _fitted(("".join(f"{line}\n" for line in lines(each)) for each in versions), most_bytes)
+
+
+def brief_json(versions: Iterable["DataclassInstance"]) -> bytes:
+    """Return the first version of a brief that is short enough, or the last one, as JSON on one line."""
+    return _fitted((one_line(brief_document(each)) for each in versions), MOST_BYTES)
+
+
+def brief_document(brief: "DataclassInstance") -> dict[str, Json]:
+    """Return a brief as JSON has it: without what is unknown, and with numbers of four digits."""
+    document: dict[str, Json] = known({"format": FORMAT, **asdict(brief)})
+    return document
+
+
+def _fitted(texts: Iterable[str], most_bytes: int) -> bytes:
     written = b""
-    for each in versions:
-        written = render(each).encode("utf-8", "backslashreplace")
+    for text in texts:
+        written = text.encode("utf-8", "backslashreplace")
         if len(written) <= most_bytes:
             break
     return written

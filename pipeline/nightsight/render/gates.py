@@ -1,20 +1,15 @@
 """The gate metrics of a comparison for CI systems: JUnit for GitLab and Jenkins, OpenMetrics for GitLab."""
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 from xml.etree import ElementTree as ET
 
 from nightsight.model.compare import Comparison, unit_of
+from nightsight.openmetrics import escaped, openmetrics_text
 from nightsight.texts import excerpt
 from nightsight.units import scale_for, signed
 
-_FAMILIES: Final = {
-    "ns": ("nightsight_time_seconds", "seconds", 1e-9),
-    "bytes": ("nightsight_size_bytes", "bytes", 1.0),
-    "pct": ("nightsight_share_ratio", "ratio", 0.01),
-    "": ("nightsight_count", "", 1.0),
-}
 _LENGTH: Final = 1000
 
 
@@ -58,17 +53,14 @@ def junit(comparison: Comparison) -> str:
 def openmetrics(comparison: Comparison) -> str:
     """Return the gate metrics of the candidate, rounded: GitLab shows every digit that differs as a change."""
     values = {str(row["name"]): float(str(row["candidate"])) for row in _gates(comparison)}
-    workload = _label(comparison.workload)
-    lines: list[str] = []
-    for unit, (family, word, factor) in _FAMILIES.items():
-        samples = [
-            f'{family}{{workload="{workload}",name="{_label(name)}"}} {value * factor:.3g}'
-            for name, value in values.items()
-            if unit_of("gate", name) == unit and math.isfinite(value)
-        ]
-        if samples:
-            lines += [f"# TYPE {family} gauge", *([f"# UNIT {family} {word}"] if word else []), *samples]
-    return "\n".join((*lines, "# EOF", ""))
+    workload = escaped(_printable(comparison.workload))
+
+    def samples(unit: str, family: str, factor: float) -> Iterator[str]:
+        for name, value in values.items():
+            if unit_of("gate", name) == unit and math.isfinite(value):
+                yield f'{family}{{workload="{workload}",name="{escaped(_printable(name))}"}} {value * factor:.3g}'
+
+    return openmetrics_text(samples)
 
 
 def _gates(comparison: Comparison) -> list[dict[Hashable, object]]:
@@ -93,7 +85,3 @@ def _printable(text: str, *, lines: bool = False) -> str:
         return "\n".join(_printable(line) for line in text.splitlines())
     # a lone surrogate is not a character in a file either
     return excerpt(text.encode(errors="replace").decode(), _LENGTH)
-
-
-def _label(text: str) -> str:
-    return _printable(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from nightsight.intervals import Flags, Ints, outer, reaching
+from nightsight.tables import nearest
 
 # larger sums of times could overflow int64
 _LARGEST: Final = 1 << 61
@@ -84,7 +85,5 @@ def _reused_lanes(start: Ints, end: Ints) -> Ints:
     turn = np.cumsum(~opens)
     first = np.flatnonzero(begins_cluster)[cluster - 1]
     follows = np.where(opens, np.arange(len(start)), by_end[first + turn - turn[first] - 1])
-    # pointer jumping: until each span points to the one that opened its lane
-    while (follows[follows] != follows).any():
-        follows = follows[follows]
-    return depth[follows] - 1
+    # each span is on the lane that the first of those it follows opened
+    return depth[nearest(follows, ~opens)] - 1

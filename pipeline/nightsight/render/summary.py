@@ -119,7 +119,7 @@ def numbers(report: Report) -> Numbers:
         summary = replace(summary, shared_gpus=_shared_gpus(report))
         summary = _with_waits(summary, report.rows(LAUNCH_BOUND))
     summary = _with_steps(summary, report.rows(STEP_SPLIT))
-    chosen = next((view for view in report.windows if view.is_chosen), None)
+    chosen = report.chosen_window
     if chosen is not None and chosen.repetitions:
         summary = replace(summary, repeated=f"{chosen.repetitions:,} × {chosen.family}")
     summary = _with_operators(summary, report.rows(CPU_OPS))

@@ -119,7 +119,6 @@ def first_screen(report: Report) -> Screen:
     run = numbers(report)
     summary = verdict(report, run)
     doubts = doubts_of(report.findings, summary.about)
-    advice = [finding for finding in report.findings if finding.severity == "advice"]
     causes = (
         ScreenCause(
             gain_of(finding),
@@ -128,7 +127,7 @@ def first_screen(report: Report) -> Screen:
             + (f" ({printable(finding.proof)})" if finding.proof else ""),
             "" if (line := _LINE.search(printable(finding.title))) is None else line[0],
         )
-        for finding in advice[:_MAX_CAUSES]
+        for finding in report.advice[:_MAX_CAUSES]
     )
     return Screen(
         title=printable(report.title),
@@ -137,7 +136,7 @@ def first_screen(report: Report) -> Screen:
         more_doubts=len(doubts[_MAX_DOUBTS:]),
         verdict=summary,
         causes=tuple(causes),
-        more_causes=len(advice[_MAX_CAUSES:]),
+        more_causes=len(report.advice[_MAX_CAUSES:]),
         top=_top_rows(report),
         start_up=start_up_of(report) if len(report.rows(RANKS)) else "",
         serving=tuple(serving_sentences(report)),

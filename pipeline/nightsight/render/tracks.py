@@ -16,10 +16,10 @@ from nightsight.events.graph_layers import ON_STREAM, graph_layers
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.names import GRAPH, api_names, operation_names
 from nightsight.events.ranges import range_labels
-from nightsight.intervals import Ints, outer
+from nightsight.intervals import NOTHING, Ints, outer
 from nightsight.model.report import Profile
 from nightsight.render.lanes import crossing_lanes, free_lanes, separate_groups
-from nightsight.tables import START_END, integers, levels
+from nightsight.tables import START_END, combinations, integers, levels
 from nightsight.texts import excerpt, printable
 
 PYTHON: Final = "python_functions"
@@ -36,7 +36,6 @@ NAME_LENGTH: Final = 4096
 _TID: Final = (1 << 24) - 1
 _FREE: Final = 1 << 23
 _GPUS: Final = 1 << 24
-_MOST_COUNTED: Final = 1 << 16
 _NAME_COLUMNS: Final = {"memory_ops": "operation", PYTHON: "function"}
 
 
@@ -199,30 +198,6 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     return np.asarray(texts.codes, dtype=np.int64), [excerpt(name, NAME_LENGTH) for name in names]
 
 
-def distinct(keys: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Number the distinct combinations of keys in sorted order; return each event's number, and the combinations."""
-    codes, _ = _ranks(keys[0])
-    for key in keys[1:]:
-        key_codes, count = _ranks(key)
-        # renumbered after each key, so that the product cannot overflow
-        codes, _ = _ranks(codes.astype(np.int64) * count + key_codes)
-    example = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
-    example[codes] = np.arange(len(codes))
-    return codes, np.stack([key[example] for key in keys], axis=1)
-
-
-def _ranks(values: Ints) -> tuple[Ints, int]:
-    """Return the place of each value among the distinct values in sorted order, and how many there are."""
-    least = int(values.min(initial=0))
-    if int(values.max(initial=0)) - least < _MOST_COUNTED:
-        # names, threads: counting small numbers is faster than a hash table
-        shifted = values.astype(np.int64) - least if least else values
-        occurs = np.bincount(shifted) > 0
-        return (np.cumsum(occurs) - 1)[shifted], int(occurs.sum())
-    codes, distinct_values = pd.factorize(values, sort=True)
-    return codes, len(distinct_values)
-
-
 def _slices(
     profile: Profile,
     names: Iterable[str],
@@ -242,16 +217,16 @@ def _slices(
 
     def joined(columns: Iterable[Ints]) -> Ints:
         selected = [column[row] for column, row in zip(columns, rows, strict=True)]
-        return np.concatenate([*selected, np.empty(0, dtype=np.int64)])
+        return np.concatenate([*selected, NOTHING])
 
     start, end = (joined(frame[name].to_numpy() for frame in frames) for name in ("start_ns", "end_ns"))
     # an event that ends before its start counts as zero-length
     end = np.maximum(start, end)
-    owner, owners = distinct([joined(_key(frame, key) for frame in frames) for key in keys])
+    owner, owners = combinations([joined(_key(frame, key) for frame in frames) for key in keys])
     # longest first, so that an enclosing event comes before the events inside it
     order = np.lexsort((-end, start, owner))
     owner, start, end = owner[order], start[order], end[order]
-    track_number, tracks = distinct((owner, lanes(*separate_groups(owner, start, end))))
+    track_number, tracks = combinations((owner, lanes(*separate_groups(owner, start, end))))
     # stable, so that the events of a track keep their order
     by_track = np.argsort(track_number, kind="stable")
     order = order[by_track]
@@ -263,7 +238,7 @@ def _slices(
         start[by_track],
         end[by_track],
         track_number[by_track],
-        tuple(track(owners[number].tolist(), lane) for number, lane in tracks.tolist()),
+        tuple(track(owners[number], lane) for number, lane in tracks),
     )
 
 

@@ -87,8 +87,7 @@ class Verdict:
 def verdict(report: Report, run: Numbers) -> Verdict:
     """Return the verdict on the window of a report."""
     # a hang comes before any advice
-    causes = [finding for finding in report.findings if finding.rule == "hanging"]
-    causes += [finding for finding in report.findings if finding.severity == "advice"]
+    causes = [*(finding for finding in report.findings if finding.rule == "hanging"), *report.advice]
     split = report.rows(TIME_SPLIT)
     if not run.busy_pct_by_device or any(finding.rule == "no_kernels" for finding in report.findings):
         return _without_gpu(report, run, causes)
@@ -137,9 +136,9 @@ class _Outside(NamedTuple):
 def _outside_window(report: Report) -> _Outside | None:
     """Return the largest cause of the whole run if much time follows the window."""
     whole = next((view for view in report.windows if view.name == GPU_WORK and not view.is_chosen), None)
-    chosen = next((view for view in report.windows if view.is_chosen), None)
     if whole is None:
         return None
+    chosen = report.chosen_window
     share = (whole.end_ns - chosen.end_ns) / (whole.end_ns - whole.start_ns) if chosen else 1.0
     # one-time costs of the start-up have no action
     causes = (finding for finding in whole.findings if finding.action)
@@ -319,7 +318,8 @@ def _is_checked(report: Report) -> bool:
     return bool(len(report.rows(REPLAY))) and RULES[0].name not in report.unchecked
 
 
-class NotRecorded(NamedTuple):
+@dataclass(frozen=True)
+class NotRecorded:
     """What a report lacks, as a sentence, and how to record it, as another."""
 
     what: str

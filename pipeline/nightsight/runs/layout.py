@@ -66,7 +66,7 @@ def new_run(root: Path, workload: str, *, started: dt.datetime) -> Run:
                 continue
             raise _unwritable(root, "there is a file with the name of the folder") from None
         except OSError as error:
-            raise _unwritable(root, error.strerror or "unknown error") from error
+            raise _unwritable(root, error.strerror) from error
         return Run(folder)
     raise AssertionError("unreachable")
 
@@ -81,7 +81,7 @@ def publish(run: Run, files: Mapping[str, bytes]) -> None:
 def make_latest(run: Run | None, workload: Path) -> None:
     """Point the link `latest` of a workload's folder to this run; None deletes it. CaptureError if that fails."""
     link = workload / "latest"
-    try:
+    with _writing(link):
         if run is None:
             if link.is_symlink():
                 link.unlink()
@@ -90,8 +90,6 @@ def make_latest(run: Run | None, workload: Path) -> None:
         aside.unlink(missing_ok=True)
         aside.symlink_to(run.folder.name, target_is_directory=True)
         aside.replace(link)
-    except OSError as error:
-        raise _unwritable(link, error.strerror or "unknown error") from error
 
 
 def latest_of(workload: Path) -> str | None:
@@ -108,15 +106,13 @@ def write_file(path: Path, content: bytes, *, inputs: Iterable[Path] = ()) -> No
     Devices and named pipes are written to directly. UsageError if `path` is one of the `inputs`, under any name;
     CaptureError if it cannot be written.
     """
-    try:
+    with _writing(path):
         there = _place(path, inputs)
         if there and not stat.S_ISREG(there.st_mode):
             path.write_bytes(content)
         else:
             with _replacing(path, there) as aside:
                 aside.write_bytes(content)
-    except OSError as error:
-        raise _unwritable(path, error.strerror or "unknown error") from error
 
 
 @contextmanager
@@ -125,14 +121,12 @@ def whole_file(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[Path]:
 
     Raises the same errors as `write_file`; UsageError also if `path` is not a regular file.
     """
-    try:
+    with _writing(path):
         there = _place(path, inputs)
         if there and not stat.S_ISREG(there.st_mode):
             raise UsageError(f"{path} is not a regular file", "Name a file with -o.")
         with _replacing(path, there) as aside:
             yield aside
-    except OSError as error:
-        raise _unwritable(path, error.strerror or "unknown error") from error
 
 
 def _place(path: Path, inputs: Iterable[Path]) -> os.stat_result | None:
@@ -204,5 +198,15 @@ def _umask() -> int:
     return mask
 
 
-def _unwritable(path: Path, reason: str) -> CaptureError:
-    return CaptureError(f"cannot write {path}: {reason}", "Free some space, or choose another place.")
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _unwritable(path, error.strerror) from error
+
+
+def _unwritable(path: Path, reason: str | None) -> CaptureError:
+    return CaptureError(
+        f"cannot write {path}: {reason or 'unknown error'}", "Free some space, or choose another place."
+    )

@@ -16,7 +16,7 @@ from typing import Final
 
 from nightsight.captures import EXPORT_AGAIN
 from nightsight.errors import CaptureError
-from nightsight.read.nsys.export import OF_PROCESS
+from nightsight.read.nsys.export import NVTX, OF_PROCESS, payload_of
 from nightsight.read.nsys.nccl import facts_of_call, nccl_condition
 from nightsight.read.nsys.samples import SAMPLES, frames_of
 from nightsight.read.nsys.tables import refuse_foreign
@@ -59,9 +59,7 @@ _KEPT: Final[Mapping[str, Mapping[str, str]]] = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": _rules_by_column(
         "start end globalTid correlationId eventClass returnValue callchainId", nameId=_NAME
     ),
-    "NVTX_EVENTS": _rules_by_column(
-        "start end globalTid endGlobalTid eventType domainId category", textId=_NAME, text=_TEXT
-    ),
+    NVTX: _rules_by_column("start end globalTid endGlobalTid eventType domainId category", textId=_NAME, text=_TEXT),
     "ThreadNames": _rules_by_column("globalTid priority", nameId=_NAME),
     "OSRT_API": _rules_by_column("start end globalTid eventClass", nameId=_NAME),
     "PROFILER_OVERHEAD": _rules_by_column("start end globalTid", nameId=_NAME),
@@ -109,7 +107,7 @@ _MARK: Final = 34
 _EVENTS: Final = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_RUNTIME",
-    "NVTX_EVENTS",
+    NVTX,
     "OSRT_API",
 )
 # signs of private data in a text; PyTorch's operators are named `aten::mm, seq = 7`
@@ -237,7 +235,7 @@ class _Copy:
         numbers = [name for name, use in present.items() if use not in (_TEXT, _MESSAGE)]
         self._refuse_texts(table, numbers)
         expressions = {name: self._expression(table, name, use) for name, use in present.items()}
-        if table == "NVTX_EVENTS" and (payload := self._payloads()):
+        if table == NVTX and (payload := self._payloads()):
             expressions[_PAYLOAD] = payload
         self.private.left_out["columns"] += len(self.source.columns[table] - expressions.keys())
         definitions = ", ".join(f"{_quote(name)} {'INTEGER' if name in numbers else 'TEXT'}" for name in expressions)
@@ -285,12 +283,9 @@ class _Copy:
 
     def _payloads(self) -> str:
         """Return the expression for the parts of payloads to keep: stacks of Python samples, sizes of NCCL calls."""
-        registered = '(SELECT value FROM source."StringIds" WHERE id = "jsonTextId")'
-        columns = {"jsonText": '"jsonText"', "jsonTextId": registered}
-        present = [text for column, text in columns.items() if column in self.source.columns["NVTX_EVENTS"]]
-        if not present or "eventType" not in self.source.columns["NVTX_EVENTS"]:
+        text = payload_of(self.source, schema="source")
+        if not text or "eventType" not in self.source.columns[NVTX]:
             return ""
-        text = f"COALESCE({', '.join(present)}, '')"
         frames = f"""json_quote(json_extract({text}, '$."{SAMPLES}".Frames'))"""
         stack = f'WHEN "eventType" = {_MARK} AND json_valid({text}) THEN clean_stack(CAST({frames} AS BLOB))'
         return f"CASE {stack} WHEN {nccl_condition(text)} THEN clean_call(CAST({text} AS BLOB)) END"

@@ -10,7 +10,7 @@ from nightsight.errors import CaptureError
 from nightsight.intervals import Ints, contained
 from nightsight.model.report import Profile
 from nightsight.system.parallel import memoize
-from nightsight.tables import Frame, categorical, duration, levels
+from nightsight.tables import Frame, combined, duration, levels
 
 NameColumn = Literal["name", "short_name", "mangled_name"]
 
@@ -149,17 +149,7 @@ def pairs_inside(ranges: Frame, events: Frame) -> tuple[Ints, Ints]:
 
 def full_names(ranges: Frame) -> "pd.Categorical[Any]":
     """Return the names of ranges like NVIDIA: `domain:name`, or `:name` in the default domain."""
-    domains = ranges["domain"].cat
-    return _prefixed(domains.codes.to_numpy().astype(np.int64), domains.categories + ":", ranges["name"])
-
-
-def _prefixed(codes: Ints, prefixes: "pd.Index[Any]", names: "pd.Series[Any]") -> "pd.Categorical[Any]":
-    """Put the prefix at its code before each name; -1 for none."""
-    texts = names.cat.categories.to_numpy(dtype=object)
-    size = max(len(texts), 1)
-    pairs, distinct = pd.factorize((codes + 1) * size + names.cat.codes.to_numpy())
-    prefix, name = np.divmod(np.asarray(distinct), size)
-    return categorical(np.append("", prefixes.to_numpy(dtype=object))[prefix] + texts[name], pairs)
+    return combined([ranges["domain"], ranges["name"]], "{}:{}".format)
 
 
 def _pairs(operations: Frame, calls: Frame) -> tuple[Ints, Ints]:
@@ -205,4 +195,5 @@ def _with_ranges(names: "pd.Series[Any]", joins: Joins) -> "pd.Series[Any]":
     row, ranges = joins.innermost, joins.ranges["name"].cat
     # the code after the last range is that of no range
     codes = np.append(ranges.codes.to_numpy(dtype=np.int64), -1)[row]
-    return pd.Series(_prefixed(codes, ranges.categories + "/", names), index=names.index)
+    prefixes = pd.Series(pd.Categorical.from_codes(codes, ranges.categories + "/"))
+    return pd.Series(combined([prefixes, names], "{}{}".format), index=names.index)

@@ -10,7 +10,7 @@ import pandas as pd
 from pandas.api.types import union_categoricals
 
 from nightsight.intervals import Ints
-from nightsight.tables import STATISTICS, Frame, nullable_integers, renamed
+from nightsight.tables import STATISTICS, Frame, integers, nullable_integers, numbered, renamed
 
 _TIMES: Final = {
     "pct": "Time_pct",
@@ -42,10 +42,7 @@ class Groups:
 
 def group_by(columns: Sequence["pd.Series[Any]"]) -> Groups:
     """Group rows by the values of several columns of equal length."""
-    codes = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        part, size = _codes(column)
-        codes = _dense(codes * size + part)
+    codes, _ = numbered([_codes(column) for column in columns])
     first = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=np.int64)
     # assigned from the last row to the first, so the first row of each group wins
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
@@ -103,24 +100,13 @@ def renamed_texts(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "
     return pd.Series(renamed(texts, change), index=texts.index)
 
 
-def _codes(column: "pd.Series[Any]") -> tuple[Ints, int]:
-    """Number the values of a column in ascending order, with 0 for missing; return the numbers and their count."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.cat.codes.to_numpy().astype(np.int64) + 1, len(column.cat.categories) + 1
-    codes, distinct = pd.factorize(column, sort=True)
-    return codes.astype(np.int64) + 1, len(distinct) + 1
-
-
-def _dense(codes: Ints) -> Ints:
-    """Renumber groups without gaps, so that the product with the size of the next column stays small."""
-    size = int(codes.max(initial=-1)) + 1
-    if size > len(codes):
-        return pd.factorize(codes, sort=True)[0].astype(np.int64)
-    # a table of the codes that occur takes a third of the time of hashing
-    occurs = np.zeros(size, dtype=np.int64)
-    occurs[codes] = 1
-    dense: Ints = (np.cumsum(occurs) - 1)[codes]
-    return dense
+def _codes(column: "pd.Series[Any]") -> Ints:
+    """Number the values of a column in ascending order; -1 for missing ones."""
+    return (
+        integers(column.cat.codes)
+        if isinstance(column.dtype, pd.CategoricalDtype)
+        else pd.factorize(column, sort=True)[0]
+    )
 
 
 def concatenated(columns: Sequence["pd.Series[Any]"]) -> "pd.Series[Any]":

@@ -92,7 +92,7 @@ def add_attached(
             contents.append(_Attached(PROFILED_RUN, engine=read_engine_log(output)))
     if capture.serving:
         try:
-            figures = serving_of(capture.serving, capture.workload, UNPROFILED_RUN)
+            figures = serving_of(capture.serving, capture.workload)
             contents.append(_Attached(UNPROFILED_RUN, figures))
         except CaptureError as error:
             contents.append(_not_attached(error, ""))

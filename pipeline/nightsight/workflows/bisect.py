@@ -26,7 +26,7 @@ from nightsight.errors import Interrupted, NotMeasured, UsageError
 from nightsight.model.compare import COUNTS, Comparison, unit_of
 from nightsight.texts import log_line
 from nightsight.units import format_value, signed
-from nightsight.workflows.trials import BASELINE, CANDIDATE, Runs, Trial, explain_errors, gate_value
+from nightsight.workflows.trials import BASELINE, CANDIDATE, Runs, Trial, explain_errors
 
 GOOD: Final = 0
 BAD: Final = 1
@@ -91,7 +91,7 @@ def find_first_bad(
         trial.request.progress(f"reproduced: {metric} {signed(100 * expm1(effect), 2)} % from {refs[0]} to {refs[1]}")
         state = _StepInput(trial, checkout, sides[BASELINE], sides[CANDIDATE], metric, effect, pairs)
         first = _first_bad(state, good, bad)
-        values = [statistics.median(gate_value(run, metric) for run in runs.measured[side]) for side in sides]
+        values = [statistics.median(run.metric(metric) for run in runs.measured[side]) for side in sides]
         low, high = (format_value(value, f"value_{unit_of('gate', metric)}") for value in values)
         subject = git(checkout.root, "show", "--no-patch", "--format=%s", first).strip()
         sentence = f"{metric}: {low} at {refs[0]}, {high} at {refs[1]} ({signed(100 * expm1(effect), 2)} %)"

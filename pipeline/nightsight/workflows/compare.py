@@ -212,8 +212,7 @@ def sources_of(baseline: Sequence[LoadedRun], candidate: Sequence[LoadedRun], re
 
 def _median_run(runs: Sequence[LoadedRun]) -> int:
     """Return the position of the run with the median step time."""
-    tables = [run.measures.table for run in runs]
-    steps = [table.loc[(table["kind"] == "gate") & (table["name"] == STEP), "value"].max() for table in tables]
+    steps = [run.measures.metric(STEP) for run in runs]
     order = pd.Series(steps, dtype="float64").sort_values(kind="stable").index
     return int(order[(len(order) - 1) // 2])
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from nightsight.compare import settings
+from nightsight.compare import settings_of
 from nightsight.errors import CaptureError, UsageError
 from nightsight.history import (
     LEAST_NIGHTS,
@@ -126,7 +126,7 @@ def read_trends(request: TrendRequest) -> Trends:
     chosen = (*request.workloads, *request.canaries) if request.workloads else names
     selected = tuple(row for row in rows.rows if row.workload in chosen)
     rows = HistoryRows(selected, (*rows.problems, *missing))
-    return trends(rows, canaries=request.canaries, accepted=settings(request.folder, "").accepted)
+    return trends(rows, canaries=request.canaries, accepted=settings_of(request.folder)("").accepted)
 
 
 def as_text(trends: Trends) -> Iterator[str]:

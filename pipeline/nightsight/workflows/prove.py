@@ -354,7 +354,7 @@ def _timed_loop(times: pd.DataFrame, report: Report) -> tuple[str, float]:
 
 
 def _advice(report: Report | None) -> list[Finding]:
-    return [finding for finding in report.findings if finding.severity == "advice"] if report else []
+    return report.advice if report else []
 
 
 def _chosen(plan: ProofPlan) -> list[tuple[Switch, Finding | None]]:

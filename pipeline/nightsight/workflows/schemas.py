@@ -95,13 +95,13 @@ def _comparison() -> Schema:
     run = object_schema({**of_run, "gate": numbers}, about=" ".join((Measures.__doc__ or "").split()))
     properties = {name: schema_of(kind) for name, kind in kinds.items()}
     runs = {"type": "array", "items": run}
-    tables = {"changes": _named_table(CHANGES), "causes": table_schema()}
+    tables = {"changes": _changes_table(), "causes": table_schema()}
     return object_schema({"generator": {"type": "string"}, **properties, **tables, "baseline": runs, "candidate": runs})
 
 
-def _named_table(columns: tuple[str, ...]) -> Schema:
+def _changes_table() -> Schema:
     table = table_schema()
-    table["properties"]["columns"]["allOf"] = [{"contains": {"const": name}} for name in columns]
+    table["properties"]["columns"]["allOf"] = [{"contains": {"const": name}} for name in CHANGES]
     return table
 
 

@@ -107,8 +107,8 @@ def profile_repeatedly(plan: Plan, request: Request, times: int, *, keep: Keep =
 
 def spread_finding(runs: Sequence[Measures]) -> tuple[Finding, ...]:
     """Return a finding about the spread between runs of one program; () for fewer than two runs."""
-    values = {name: [gate_value(run, name) for run in runs] for name in METRIC_LABELS} if len(runs) > 1 else {}
-    complete = {name: row for name, row in values.items() if all(row)}
+    values = {name: [run.metric(name) for run in runs] for name in METRIC_LABELS} if len(runs) > 1 else {}
+    complete = {name: row for name, row in values.items() if all(value > 0 for value in row)}
     if not complete:
         return ()
     texts = []
@@ -176,7 +176,7 @@ class Runs:
         run = self._run(profile_program, side, Turn(self.series, side.name, order), self.trial.reports)
         folder = run.path.parent
         run_measures = measures(run.report, source=folder.name, series=self.series, side=side.name, order=order)
-        if not any(gate_value(run_measures, name) > 0 for name in METRIC_LABELS if name.endswith("_ns")):
+        if not any(run_measures.metric(name) > 0 for name in METRIC_LABELS if name.endswith("_ns")):
             raise NotMeasured(
                 f"nothing was measured for {side.label}: its report has no step and no GPU work",
                 f"See its report: {run.path}",
@@ -224,7 +224,7 @@ class Runs:
     def log_ratios(self, metric: str) -> list[float]:
         """Return the logarithm of candidate / baseline of a gate metric for each pair that has it."""
         pairs = zip(self.measured[BASELINE], self.measured[CANDIDATE], strict=False)
-        values = [tuple(gate_value(run, metric) for run in pair) for pair in pairs]
+        values = [tuple(run.metric(metric) for run in pair) for pair in pairs]
         return [log(candidate / baseline) for baseline, candidate in values if baseline > 0 and candidate > 0]
 
     def _run(self, profile: Callable[[Plan, Request], _Value], side: Side, turn: Turn, reports: Path) -> _Value:
@@ -314,12 +314,6 @@ def is_settled(comparison: Comparison) -> bool:
     """Whether no deciding metric of the gate is open."""
     decision = comparison.decision
     return decision.status in (0, 1) and not decision.open
-
-
-def gate_value(run: Measures, name: str) -> float:
-    """Return a gate metric of a run; 0.0 if it has none."""
-    gate = run.table[(run.table["kind"] == "gate") & (run.table["name"] == name)]
-    return float(gate["value"].iloc[0]) if len(gate) else 0.0
 
 
 def _store_noise(runs: Runs, comparison: Comparison) -> None:

@@ -102,7 +102,7 @@ def launch_bound(timeline: Timeline) -> Table:
         average = _mean_in_flight(*_sorted_times(of_device), np.array([window.start_ns, window.end_ns]))
         # the queue runs empty at the end of each merged stretch in flight
         drained = union(of_device.submit_ns, of_device.end)[1]
-        drained = drained[(drained >= window.start_ns) & (drained < window.end_ns)]
+        drained = drained[window.contains(drained)]
         count, functions = _synchronizing(calls, drained, pd.unique(of_device.process))
         rows.append(
             {
@@ -155,7 +155,7 @@ def _first_idle(timeline: Timeline, work: _SubmittedWork, *, device: int) -> int
     # as in `split`: of work that starts together, the one whose call came first ends the gap
     order = in_order(work.start, work.call_start, work.call_end)
     surplus, start = surplus[order], work.start[order]
-    _, end = gaps(busy_spans(timeline)[device], (window.start_ns, window.end_ns))
+    _, end = gaps(busy_spans(timeline)[device], window.bounds)
     # first launches are few: of each, the gaps that end after the start of the work before it
     late = np.flatnonzero(surplus)
     first_gap = np.where(late > 0, np.searchsorted(end, start[late - 1], side="right"), 0)
@@ -231,7 +231,7 @@ def _combination(*columns: Ints) -> Ints:
 
 def _is_launch(timeline: Timeline, work: _SubmittedWork) -> Flags:
     """Return which entries are launches of kernels or graphs whose work began in the window."""
-    return (work.name >= 0) & (work.start >= timeline.window.start_ns) & (work.start < timeline.window.end_ns)
+    return (work.name >= 0) & timeline.window.contains(work.start)
 
 
 def _met_idle_gpu(work: _SubmittedWork) -> Flags:

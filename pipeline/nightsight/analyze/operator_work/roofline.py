@@ -112,10 +112,9 @@ def _empty() -> Frame:
 
 
 def _owned_operations(timeline: Timeline) -> _OwnedOperations:
-    operations, window = timeline.operations, timeline.window
+    operations = timeline.operations
     is_link = _crosses_link(timeline)
-    is_inside = (operations.start >= window.start_ns) & (operations.start < window.end_ns)
-    is_counted = is_inside & ~is_link & ~operations.of("graph_launches")
+    is_counted = timeline.window.contains(operations.start) & ~is_link & ~operations.of("graph_launches")
     owner = launching_operators(timeline)
     time = operations.end - operations.start
     # operators with copies across a link, or with communication, have other peaks

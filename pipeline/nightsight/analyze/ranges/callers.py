@@ -9,7 +9,7 @@ from nightsight.analyze.ranges.owners import owners_of
 from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline, function_names
 from nightsight.intervals import Ints
-from nightsight.tables import categorical, nest
+from nightsight.tables import categorical, nest, nullable_integers
 
 OUTSIDE: Final = "(no range)"
 """The path of calls outside all ranges, and of all calls if ranges were not traced."""
@@ -34,6 +34,12 @@ def call_paths(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
     codes = np.where(row >= 0, np.append(paths.codes, 0)[row], len(paths.categories))
     values = without_numbers(paths.categories).to_numpy(dtype=object)
     return categorical(np.append(values, OUTSIDE), codes)
+
+
+def call_pids(timeline: Timeline, call: Ints) -> "pd.Series[Any]":
+    """Return the process ID of each call (a row in api_calls), missing for -1."""
+    pids = timeline.profile.recorded("api_calls")["pid"].to_numpy(dtype=np.float64)
+    return nullable_integers(np.append(pids, np.nan)[call])
 
 
 def owner_rows(timeline: Timeline, call: Ints) -> Ints:

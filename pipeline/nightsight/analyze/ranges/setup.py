@@ -19,9 +19,9 @@ _KEYS: Final = ["kind", "name", "path", "pid"]
 
 def setup_calls(timeline: Timeline) -> Table:
     """Return the setup calls that began in the window: one row per kind, function, range path and process; ns."""
-    calls, window = causing_calls(timeline), timeline.window
+    calls = causing_calls(timeline)
     causes = np.array([IDLE.index(MODULE), IDLE.index(ALLOCATION)])
-    is_in_window = (calls.start >= window.start_ns) & (calls.start < window.end_ns)
+    is_in_window = timeline.window.contains(calls.start)
     call = outermost(timeline, np.flatnonzero(np.isin(calls.cause, causes) & is_in_window))
     frame = pd.DataFrame(
         {

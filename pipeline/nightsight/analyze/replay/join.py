@@ -108,9 +108,9 @@ def _timed_kernels(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
     """
     if not has_timeline(timeline):
         return Frame(columns=[*_GROUP, *_TIMED]).astype({**dict.fromkeys([*SHAPE, *_TIMED], "int64"), "name": "str"}), 0
-    kernels, window = timeline.profile.table("kernels"), timeline.window
+    kernels = timeline.profile.table("kernels")
     timed = kernels[[*_GROUP, "device"]].assign(row=np.arange(len(kernels)), time=duration(kernels))
-    timed = timed[(kernels["start_ns"] >= window.start_ns) & (kernels["start_ns"] < window.end_ns)]
+    timed = timed[timeline.window.contains(kernels["start_ns"])]
     total = int(timed["time"].sum()) + _graph_time(timeline)
     # normalizing names is slow: drop kernels of other grids first
     timed = timed.merge(launches[SHAPE].drop_duplicates(), on=SHAPE, validate="m:1")
@@ -120,9 +120,8 @@ def _timed_kernels(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
 
 
 def _graph_time(timeline: Timeline) -> int:
-    graphs, window = timeline.profile.recorded("graph_launches"), timeline.window
-    is_in_window = (graphs["start_ns"] >= window.start_ns) & (graphs["start_ns"] < window.end_ns)
-    return int(duration(graphs)[is_in_window].sum())
+    graphs = timeline.profile.recorded("graph_launches")
+    return int(duration(graphs)[timeline.window.contains(graphs["start_ns"])].sum())
 
 
 def _figures(kernels: Frame, total_ns: int) -> Frame:

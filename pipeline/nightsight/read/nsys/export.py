@@ -15,6 +15,7 @@ from nightsight.units import counted
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
+NVTX: Final = "NVTX_EVENTS"
 SESSION: Final = "ANALYSIS_DETAILS"
 
 OF_PROCESS: Final = ~0xFFFFFF
@@ -95,6 +96,17 @@ _AMBIGUOUS_KERNELS: Final = Finding(
 )
 
 
+def payload_of(database: Database, schema: str = "main") -> str:
+    """Return the SQL expression for the payload of a row of NVTX_EVENTS: JSON, or ''; "" if it has no payloads.
+
+    An export has them if it was made with --include-json=true.
+    """
+    registered = f'(SELECT value FROM {schema}."StringIds" WHERE id = "jsonTextId")'  # noqa: S608
+    expressions = {"jsonText": '"jsonText"', "jsonTextId": registered}
+    present = [text for column, text in expressions.items() if column in database.columns[NVTX]]
+    return f"COALESCE({', '.join(present)}, '')" if present else ""
+
+
 class Export:
     """An export while it is read: its strings, what was traced, and findings about rows that were dropped."""
 
@@ -109,16 +121,6 @@ class Export:
         self.untimed: list[Frame] = []
         self.renumbered = self._renumbered()
         self.session_end = self._session_end()
-
-    def payload(self, source: str) -> str:
-        """Return the SQL expression for the payload of an event of a table: JSON, or ''; "" if it has no payloads.
-
-        An export has them if it was made with --include-json=true.
-        """
-        registered = '(SELECT value FROM "StringIds" WHERE id = "jsonTextId")'
-        expressions = {"jsonText": '"jsonText"', "jsonTextId": registered}
-        present = [text for column, text in expressions.items() if column in self.database.columns[source]]
-        return f"COALESCE({', '.join(present)}, '')" if present else ""
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -193,7 +195,7 @@ class Export:
         self.findings.append(_REPEATED.filled(source=source, count=len(again)))
         return frame.drop(index=again)
 
-    def check_ids(self, source: str, calls: Frame) -> None:
+    def check_ids(self, calls: Frame) -> None:
         """Add a finding if calls share a correlation id; a driver call may share that of the runtime call around it."""
         shared = calls[repeats(calls["correlation"].fillna(0))]
         # 0 means no id
@@ -203,16 +205,16 @@ class Export:
         saving = shared["correlation"][names.str.contains("ProfilerStop").to_numpy()]
         shared = shared[~shared["correlation"].isin(saving)]
         if ambiguous := int(shared.duplicated(["process", "class", "correlation"]).sum()):
-            calls_have = counted(ambiguous, f"call in {source} has", f"calls in {source} have")
+            calls_have = counted(ambiguous, f"call in {RUNTIME} has", f"calls in {RUNTIME} have")
             self.findings.append(_AMBIGUOUS.filled(calls=calls_have))
 
-    def check_launches(self, source: str, kernels: Frame) -> None:
+    def check_launches(self, kernels: Frame) -> None:
         """Add a finding if kernels on one GPU share a correlation id although no graph launched them."""
         shared = kernels[repeats(kernels["correlation"].fillna(0))]
         # rows that are equal in all columns are repeated events, which on_stream reports
         shared = shared[(shared["correlation"] > 0) & shared["graph_node"].isna()].drop_duplicates()
         if ambiguous := int(shared.duplicated(["process", "device", "correlation"]).sum()):
-            kernels_have = counted(ambiguous, f"kernel in {source} has", f"kernels in {source} have")
+            kernels_have = counted(ambiguous, f"kernel in {KERNEL} has", f"kernels in {KERNEL} have")
             self.findings.append(_AMBIGUOUS_KERNELS.filled(kernels=kernels_have))
 
     def devices(self, frame: Frame) -> "pd.Series[int]":

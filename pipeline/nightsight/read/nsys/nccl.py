@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.read.nsys.export import Export
+from nightsight.read.nsys.export import NVTX, Export, payload_of
 from nightsight.tables import NULLABLE, Frame, nullable_integers
 
 NCCL: Final = "NCCL"
@@ -35,8 +35,8 @@ _PEER: Final = "Peer rank"
 _LARGEST: Final = 1 << 62
 
 
-def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
-    """Return the collectives, sends and receives among these ranges of `source`, and the ranks; {} without payloads.
+def nccl_tables(export: Export, ranges: Frame) -> dict[str, Frame]:
+    """Return the collectives, sends and receives among these ranges, and the ranks; {} without payloads.
 
     bytes: what this rank contributes. Of a reduce-scatter, NCCL records the part that each rank receives, and of an
     all-to-all the part for each rank; of all other calls, what a rank contributes. The rank is that in the largest
@@ -44,7 +44,7 @@ def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     """
     if not len(ranges):
         return {}
-    payloads = _payloads(export, source, ranges)
+    payloads = _payloads(export, ranges)
     if payloads is None:
         return {}
     ranges = ranges.assign(**payloads)
@@ -69,14 +69,14 @@ def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     return tables
 
 
-def _payloads(export: Export, source: str, ranges: Frame) -> dict[str, Any] | None:
+def _payloads(export: Export, ranges: Frame) -> dict[str, Any] | None:
     """Return group, bytes, size, rank and peer of each range; None if no range has a payload of NCCL."""
-    payload = export.payload(source)
+    payload = payload_of(export.database)
     if not payload:
         return None
     of_nccl = f"CASE WHEN {nccl_condition(payload)} THEN {payload} ELSE '' END"
     # few are distinct: a program repeats its calls
-    payloads, payload_of_row = export.database.distinct(source, f"CAST({of_nccl} AS BLOB)")
+    payloads, payload_of_row = export.database.distinct(NVTX, f"CAST({of_nccl} AS BLOB)")
     facts = [facts_of_call(payload) for payload in payloads]
     row = payload_of_row[ranges.index]
     if not any(facts[number] for number in np.unique(row).tolist()):

@@ -9,14 +9,13 @@ import pyarrow.compute as pc
 
 from nightsight.intervals import Ints, outer, reaching
 from nightsight.model.report import Finding
-from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id
+from nightsight.read.nsys.export import LIMIT, NVTX, OF_PROCESS, Export, process_id
 from nightsight.read.nsys.names import OF_HOOK, ParsedNames, cost_of_names, fold_ranges, parse_names, place_operators
 from nightsight.read.nsys.nccl import NCCL, nccl_tables
 from nightsight.read.nsys.samples import SAMPLES, python_samples
 from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, EVENTS, MARKS, RANGE_STYLES, label
 from nightsight.tables import MODULE, NULLABLE, PUSH_POP, Frame
 
-NVTX: Final = "NVTX_EVENTS"
 _COLUMNS: Final = {
     "start_ns": "start",
     "end_ns": "end",
@@ -40,7 +39,7 @@ def ranges_and_marks(export: Export) -> dict[str, Frame]:
     domains = _domains(frame)
     marks = _marks(export, frame, domains)
     is_sample = marks["domain"] == SAMPLES
-    samples = python_samples(export, NVTX, marks[is_sample]) if is_sample.any() else None
+    samples = python_samples(export, marks[is_sample]) if is_sample.any() else None
     ranges = _ranges(export, frame, domains)
     tables = {"marks": marks[~is_sample], "ranges": ranges}
     if not export.as_recorded:
@@ -52,7 +51,7 @@ def ranges_and_marks(export: Export) -> dict[str, Frame]:
         if cost := cost_of_names(tables["marks"]):
             export.findings.append(cost)
             tables["marks"] = tables["marks"][~tables["marks"]["name"].astype("str").str.startswith(OF_HOOK)]
-        tables |= nccl_tables(export, NVTX, ranges[ranges["domain"] == NCCL])
+        tables |= nccl_tables(export, ranges[ranges["domain"] == NCCL])
     if samples is not None:
         tables["python_samples"] = samples
     unread = int((~frame["type"].isin(EVENTS)).sum())

@@ -10,7 +10,7 @@ import pandas as pd
 from nightsight.events.frames import frame_name, is_internal
 from nightsight.events.stacks import framed, joined
 from nightsight.model.report import Finding
-from nightsight.read.nsys.export import Export
+from nightsight.read.nsys.export import NVTX, Export, payload_of
 from nightsight.tables import Frame, categorical
 
 SAMPLES: Final = "Python Periodic Sampling"
@@ -24,13 +24,13 @@ _MANY: Final = 0.1
 Values = np.ndarray[Any, Any]
 
 
-def python_samples(export: Export, source: str, marks: Frame) -> Frame | None:
-    """Return the function that Python executed at each of these marks of `source`; None if no mark has its stack.
+def python_samples(export: Export, marks: Frame) -> Frame | None:
+    """Return the function that Python executed at each of these marks; None if no mark has its stack.
 
     It is the innermost function outside libraries, else the innermost one, with the name of its file without folders.
     Of functions without a file, those with a leading underscore are a library's.
     """
-    position, stacks = _stacks(export, source, marks)
+    position, stacks = _stacks(export, marks)
     if not stacks:
         return None
     functions, texts = _names_of_stacks(export, stacks)
@@ -42,16 +42,16 @@ def python_samples(export: Export, source: str, marks: Frame) -> Frame | None:
     return samples
 
 
-def _stacks(export: Export, source: str, marks: Frame) -> tuple[Values, list[list[list[int]]]]:
+def _stacks(export: Export, marks: Frame) -> tuple[Values, list[list[list[int]]]]:
     """Return the position of the stack of each mark, -1 if it has none, and the distinct stacks: see `frames_of`."""
-    payload = export.payload(source)
+    payload = payload_of(export.database)
     if not payload:
         return np.full(len(marks), -1), []
     # json_quote, since json_extract returns a string without its quotes
     frames = f"""json_quote(json_extract({payload}, '$."{SAMPLES}".Frames'))"""
     of_marks = f'CASE WHEN "eventType" = 34 AND json_valid({payload}) THEN {frames} END'
     # few texts are distinct: a program is often in the same place
-    texts, text_of_row = export.database.distinct(source, f"CAST(COALESCE({of_marks}, '') AS BLOB)")
+    texts, text_of_row = export.database.distinct(NVTX, f"CAST(COALESCE({of_marks}, '') AS BLOB)")
     distinct = [frames_of(text) for text in texts]
     has_frames = np.array([bool(frames) for frames in distinct], dtype=bool)
     codes = np.where(has_frames, np.cumsum(has_frames) - 1, -1)

@@ -17,8 +17,8 @@ from nightsight.captures import EXPORT_AGAIN
 from nightsight.errors import CaptureError
 from nightsight.model.report import Environment, Profile
 from nightsight.read.nsys import memory as nsys_memory
-from nightsight.read.nsys.export import KERNEL, OF_PROCESS, RUNTIME, Export
-from nightsight.read.nsys.nvtx import NVTX, ranges_and_marks, with_ids
+from nightsight.read.nsys.export import KERNEL, NVTX, OF_PROCESS, RUNTIME, Export
+from nightsight.read.nsys.nvtx import ranges_and_marks, with_ids
 from nightsight.read.sqlite import Database
 from nightsight.read.vocabulary import (
     COPY_OPERATIONS,
@@ -229,7 +229,7 @@ def _export_kernels(export: Export) -> Frame:
     names |= {name: frame[f"{name}_id"].fillna(frame["name_id"]) for name in _KERNEL_NAMES if name in details}
     frame = frame.assign(**{name: export.text(ids) for name, ids in names.items()})
     if _has_graph_nodes(export):
-        export.check_launches(KERNEL, frame)
+        export.check_launches(frame)
     return frame
 
 
@@ -297,7 +297,7 @@ def _api_calls(export: Export) -> Frame:
         columns["status"] = "returnValue"
     frame = export.spans(RUNTIME, columns, nullable=("class", "correlation", "status"))
     frame = with_ids(export.without_repeats(RUNTIME, frame))
-    export.check_ids(RUNTIME, frame)
+    export.check_ids(frame)
     layer = label(frame["class"], {0: "runtime", 1: "driver"})
     return frame.assign(name=export.text(frame["name_id"]), layer=layer)
 

@@ -5,7 +5,7 @@ All texts are printable. See `nightsight.render.brief` for that of a report.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import ceil, isfinite
 from shlex import quote
 from typing import Any, Final
@@ -14,7 +14,7 @@ import pandas as pd
 
 from nightsight.events.kernel_names import base_name
 from nightsight.model.compare import GATE, Comparison, Measures, unit_of
-from nightsight.model.report import Json, ids_of
+from nightsight.model.report import ids_of
 from nightsight.render.compare.words import (
     LEAVES,
     NOUNS,
@@ -36,7 +36,7 @@ from nightsight.render.compare.words import (
     sentence_of,
     title_words,
 )
-from nightsight.render.fit import FORMAT, MOST_BYTES, fitted, known, one_line
+from nightsight.render.fit import MOST_BYTES, brief_json, brief_text
 from nightsight.texts import excerpt, printable, prose
 
 _MOST_METRICS: Final = 4
@@ -264,16 +264,12 @@ def _commit_of(side: Sequence[Measures]) -> str:
 
 def comparison_brief(comparison: Comparison, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the brief as text."""
-
-    def text(each: ComparisonBrief) -> str:
-        return "".join(f"{line}\n" for line in brief_lines(each))
-
-    return fitted(_shorter(brief(comparison)), text, most_bytes)
+    return brief_text(_shorter(brief(comparison)), brief_lines, most_bytes)
 
 
 def comparison_brief_json(comparison: Comparison) -> bytes:
     """Return the brief as JSON on one line."""
-    return fitted(_shorter(brief(comparison)), lambda each: one_line(_document(each)))
+    return brief_json(_shorter(brief(comparison)))
 
 
 def _shorter(each: ComparisonBrief) -> Iterator[ComparisonBrief]:
@@ -320,8 +316,3 @@ def brief_lines(each: ComparisonBrief) -> Iterator[str]:
 def _about(change: BriefChange) -> Iterator[tuple[str, str]]:
     yield "place", change.place
     yield "note", change.note
-
-
-def _document(each: ComparisonBrief) -> dict[str, Json]:
-    document: dict[str, Json] = known({"format": FORMAT, **asdict(each)})
-    return document

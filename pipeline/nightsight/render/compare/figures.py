@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from nightsight.events.launches import GPU_TABLES
-from nightsight.intervals import Spans, union
+from nightsight.intervals import NOTHING, Spans, union
 from nightsight.intervals import length as length_of
 from nightsight.model.compare import Comparison
 from nightsight.model.report import Profile
@@ -229,7 +229,7 @@ def _spans(profile: Profile, names: Sequence[str], device: int) -> Spans:
     tables = [profile.tables[name] for name in names if name in profile.tables]
     of_device = [table[table["device"] == device] for table in tables]
     start, end = (
-        np.concatenate([np.empty(0, dtype=np.int64), *(table[name].to_numpy(dtype=np.int64) for table in of_device)])
+        np.concatenate([NOTHING, *(table[name].to_numpy(dtype=np.int64) for table in of_device)])
         for name in ("start_ns", "end_ns")
     )
     return union(start, end)

@@ -72,17 +72,13 @@ def marker(workload: str) -> str:
     return f"<!-- nightsight:{plain} -->"
 
 
-def comparison_markdown(comparison: Comparison, *, link: str = "") -> str:
-    """Return the comment: one line if nothing changed, else about 30; always below MOST_BYTES.
-
-    `link`: the address of the whole page.
-    """
+def comparison_markdown(comparison: Comparison) -> str:
+    """Return the comment: one line if nothing changed, else about 30; always below MOST_BYTES."""
     head = f"{marker(comparison.workload)}\n"
-    page = f"[Report]({_address(link)})" if _address(link) else ""
     if is_quiet(comparison):
-        return f"{head}{_line(comparison, page)}\n"
+        return f"{head}{_line(comparison)}\n"
     names = MeasureNames(notable(comparison, comparison.changes))
-    ending = [text for text in (*_method(comparison), page) if text]
+    ending = [text for text in _method(comparison) if text]
     blocks = [
         f"### {_plain(title_words(comparison), _NAME)}: {_WORDS[comparison.verdict]}{_since(comparison)}",
         f"**{_dot(_plain(sentence_of(comparison), _SENTENCE))}**" if comparison.sentence.strip() else "",
@@ -117,7 +113,7 @@ def _picture(bars: StepBars | None) -> str:
     return "\n".join(["A step, the GPU busy █ and idle ░:", "", "```text", *align(rows, right=(1,)), "```"])
 
 
-def _line(comparison: Comparison, page: str) -> str:
+def _line(comparison: Comparison) -> str:
     """Return the comment on a comparison without changes."""
     title = f"**{_plain(comparison.workload, _NAME)}: unchanged.**"
     runs = ", ".join(facts(comparison)[" runs" in comparison.sentence :])
@@ -125,7 +121,7 @@ def _line(comparison: Comparison, page: str) -> str:
     evidence = _dot(_plain(evidence_of(comparison), _SENTENCE))
     count = len(comparison.differences)
     doubts = f"{counted(count, 'difference')} between the sides: see the report." if count else ""
-    return " ".join(filter(None, (title, *(_dot(_plain(text, _REMARK)) for text in remarks), evidence, doubts, page)))
+    return " ".join(filter(None, (title, *(_dot(_plain(text, _REMARK)) for text in remarks), evidence, doubts)))
 
 
 def _plain(text: str, length: int) -> str:
@@ -135,16 +131,6 @@ def _plain(text: str, length: int) -> str:
 
 def _dot(text: str) -> str:
     return text if not text or text.endswith((".", "!", "?")) else f"{text}."
-
-
-def _address(link: str) -> str:
-    """Return a link that is safe in parentheses and mentions nobody; "" if it is not a web or relative address.
-
-    An address with a user name is omitted, because other people cannot follow it.
-    """
-    is_foreign = re.match(r"(?!https?:)\w+:|https?://[^/]*@", link)
-    is_safe = re.fullmatch(r"(?:https?://)?[\w./~%?=&#+:@,-]{1,1000}", link) and not is_foreign
-    return link.replace("@", "%40") if is_safe else ""
 
 
 def _cause_items(comparison: Comparison) -> list[str]:

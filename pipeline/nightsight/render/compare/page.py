@@ -38,7 +38,6 @@ from nightsight.texts import excerpt, prose
 from nightsight.units import ABSENT
 
 _TIMES: Final = ("difference_ns", "baseline_ns", "candidate_ns", "by_count_ns", "by_time_ns")
-TABLE_BYTES: Final = 400_000
 _SENTENCE: Final = 1_000
 _WORDS: Final[dict[Verdict, str]] = {
     "regressed": "Regressed",
@@ -166,7 +165,7 @@ def comparison_page(comparison: Comparison) -> ComparisonPage:
         notes=tuple(prose(text, _SENTENCE) for text in comparison.notes),
         help=_HELP,
         definitions=_COLUMNS,
-        packed=packed_tables([view for view in views if view is not None], most_bytes=TABLE_BYTES),
+        packed=packed_tables(view for view in views if view is not None),
     )
 
 

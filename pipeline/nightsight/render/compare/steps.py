@@ -74,7 +74,7 @@ def _bounds(timeline: Timeline) -> tuple[Ints, Ints]:
     """Return the beginning and the end of each step of the window; those of the window if nothing repeats."""
     window = timeline.window
     if not window.steps:
-        return np.array([window.start_ns]), np.array([window.end_ns])
+        return window.spans
     process, starts = next(iter(window.steps.items()))
     begins, end = starts.copy(), window.ended_ns
     operations, latest = timeline.operations, np.iinfo(np.int64).max

@@ -317,13 +317,7 @@ def belief(comparison: Comparison) -> str:
 
 def _agreeing(comparison: Comparison, metric: str) -> str:
     """Count the pairs, or the runs, in which a metric of the candidate is larger."""
-
-    def values(runs: Iterable[Measures]) -> list[float]:
-        tables = (run.table for run in runs)
-        found = (table.loc[(table["kind"] == "gate") & (table["name"] == metric), "value"] for table in tables)
-        return [float(value.iloc[0]) if len(value) else math.nan for value in found]
-
-    before, after = values(comparison.baseline), values(comparison.candidate)
+    before, after = ([run.metric(metric) for run in side] for side in (comparison.baseline, comparison.candidate))
     if comparison.is_paired:
         pairs = [(one, other) for one, other in zip(before, after, strict=False) if one > 0 and other > 0]
         more = sum(other > one for one, other in pairs)

@@ -27,7 +27,6 @@ from nightsight.render.tracks import (
     Places,
     Slices,
     TraceTrack,
-    distinct,
     event_names,
     layer_slices,
     mark_slices,
@@ -36,7 +35,7 @@ from nightsight.render.tracks import (
     thread_slices,
     with_layers,
 )
-from nightsight.tables import RESOURCES, SHAPE, integers, memory_levels, renamed
+from nightsight.tables import RESOURCES, SHAPE, combinations, integers, memory_levels, numbered, renamed
 from nightsight.texts import printable
 
 _CATEGORIES: Final[Mapping[str, str]] = {
@@ -188,8 +187,9 @@ def _table_labels(table: str, frame: pd.DataFrame) -> tuple[Ints, pa.Array]:
     columns = {name: _argument_values(frame[name]) for name in _ARGUMENTS[table] if name in frame}
     has_id = integers(frame["correlation"]) >= 0 if "correlation" in frame else np.zeros(len(frame), dtype=bool)
     # events repeat the same name and arguments thousands of times: format each combination once
-    code, combinations = distinct([name_code, has_id.astype(np.int64), *(values for values, _ in columns.values())])
-    name_codes, id_flags, *values_of_columns = combinations.T
+    keys = [name_code, has_id.astype(np.int64), *(values for values, _ in columns.values())]
+    code, example = numbered(keys)
+    name_codes, id_flags, *values_of_columns = (key[example] for key in keys)
     parts = [
         _argument(name, values, texts)
         for (name, (_, texts)), values in zip(columns.items(), values_of_columns, strict=True)
@@ -221,34 +221,33 @@ def _argument(name: str, values: Ints, texts: pa.Array | None) -> pa.Array:
     return where(values >= 0, join(f',"{name}":', text))
 
 
-def _slice_rows(profile: Profile, slices: Slices, origin: int, arrows: _Arrows) -> Iterator[bytes]:
+def _placed(profile: Profile, slices: Slices) -> Iterator[tuple[slice, pa.Array, list[Text]]]:
+    """Yield slices block by block: the block, the tracks, and the names with arguments."""
     labels = _labels(profile, slices)
-    places = _track_ids(slices.tracks)
+    tracks = strings(f',"pid":{track.pid},"tid":{track.tid}' for track in slices.tracks)
     for block in blocks(0, len(slices.row)):
+        yield block, take(tracks, slices.track[block]), labels.of(block)
+
+
+def _slice_rows(profile: Profile, slices: Slices, origin: int, arrows: _Arrows) -> Iterator[bytes]:
+    for block, place, label in _placed(profile, slices):
         start, end, number = slices.start[block], slices.end[block], arrows.number[block]
         arrow = join(',"bind_id":"', digits(number), f'","flow_{arrows.direction}":true')
-        yield _text(
-            *(',\n{"ph":"X"', take(places, slices.track[block])),
-            *(',"ts":', _microseconds(start - origin), ',"dur":', _microseconds(end - start)),
-            *(where(number > 0, arrow), *labels.of(block)),
-        )
+        times = (',"ts":', _microseconds(start - origin), ',"dur":', _microseconds(end - start))
+        yield _text(',\n{"ph":"X"', place, *times, where(number > 0, arrow), *label)
 
 
 def _instant_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes]:
-    labels = _labels(profile, slices)
-    places = _track_ids(slices.tracks)
-    for block in blocks(0, len(slices.row)):
+    for block, place, label in _placed(profile, slices):
         stamp = _microseconds(slices.start[block] - origin)
-        yield _text(',\n{"ph":"i","s":"t"', take(places, slices.track[block]), ',"ts":', stamp, *labels.of(block))
+        yield _text(',\n{"ph":"i","s":"t"', place, ',"ts":', stamp, *label)
 
 
 def _async_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes]:
     """Yield begin and end events of ranges that can cross; each pair has its own id within its process."""
-    labels = _labels(profile, slices)
-    places = _track_ids(slices.tracks)
-    for block in blocks(0, len(slices.row)):
+    for block, place, label in _placed(profile, slices):
         number = digits(np.arange(block.start, block.stop) + 1)
-        columns = [',"id2":{"local":"', number, '"}', take(places, slices.track[block]), *labels.of(block)]
+        columns = [',"id2":{"local":"', number, '"}', place, *label]
         for phase, times in (("b", slices.start), ("e", slices.end)):
             yield _text(f',\n{{"ph":"{phase}","ts":', _microseconds(times[block] - origin), *columns)
 
@@ -282,8 +281,8 @@ def _counters(profile: Profile, places: Places) -> list[_Counters]:
 def _counters_of(
     frame: pd.DataFrame, names: "pd.Categorical[Any]", values: "pd.Series[Any]", unit: str, places: Places
 ) -> _Counters:
-    label, pairs = distinct([integers(frame["device"]), np.asarray(names.codes, dtype=np.int64)])
-    gpus = [(*places.gpu(device), _json(names.categories[name])) for device, name in pairs.tolist()]
+    label, pairs = combinations([integers(frame["device"]), np.asarray(names.codes, dtype=np.int64)])
+    gpus = [(*places.gpu(device), _json(names.categories[name])) for device, name in pairs]
     labels = (f',"pid":{pid},"tid":0,"cat":"counter","name":{name},"args":{{"{unit}":' for pid, _, name in gpus)
     tracks = {pid: TraceTrack(pid, 0, process, "") for pid, process, _ in gpus}
     return _Counters(integers(frame["start_ns"]), values.to_numpy(), label, strings(labels), (*tracks.values(),))
@@ -293,10 +292,6 @@ def _counter_rows(counters: _Counters, origin: int) -> Iterator[bytes]:
     for block in blocks(0, len(counters.start)):
         labels, value = take(counters.labels, counters.label[block]), digits(counters.value[block])
         yield _text(',\n{"ph":"C","ts":', _microseconds(counters.start[block] - origin), labels, value, "}}")
-
-
-def _track_ids(tracks: tuple[TraceTrack, ...]) -> pa.Array:
-    return strings(f',"pid":{track.pid},"tid":{track.tid}' for track in tracks)
 
 
 def _microseconds(time: Ints) -> pa.Array:

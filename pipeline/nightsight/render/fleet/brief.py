@@ -4,14 +4,13 @@ All texts are printable. See `nightsight.render.brief` for that of a report.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from shlex import quote
 from typing import Any, Final
 
 from nightsight.model.fleet import Fleet
-from nightsight.model.report import Json
-from nightsight.render.fit import FORMAT, MOST_BYTES, fitted, known, one_line
+from nightsight.render.fit import MOST_BYTES, brief_json, brief_text
 from nightsight.render.fleet.page import facts_of, verdict_of
 from nightsight.texts import excerpt, printable, prose
 from nightsight.units import MINUS, counted, format_value, signed
@@ -19,7 +18,6 @@ from nightsight.units import MINUS, counted, format_value, signed
 _MOST_CAUSES: Final = 5
 _MOST_OUTLIERS: Final = 3
 _MOST_TEXTS: Final = 2
-_MOST_FACTS: Final = 3
 _MOST_FILES: Final = 2
 # in characters
 _NAME: Final = 80
@@ -128,16 +126,12 @@ def _outlier(row: dict[Any, Any]) -> BriefOutlier:
 
 def fleet_brief(fleet: Fleet, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the brief as text."""
-
-    def text(each: FleetBrief) -> str:
-        return "".join(f"{line}\n" for line in brief_lines(each))
-
-    return fitted(_shorter(brief(fleet)), text, most_bytes)
+    return brief_text(_shorter(brief(fleet)), brief_lines, most_bytes)
 
 
 def fleet_brief_json(fleet: Fleet) -> bytes:
     """Return the brief as JSON on one line."""
-    return fitted(_shorter(brief(fleet)), lambda each: one_line(_document(each)))
+    return brief_json(_shorter(brief(fleet)))
 
 
 def _shorter(each: FleetBrief) -> Iterator[FleetBrief]:
@@ -189,8 +183,3 @@ def brief_lines(each: FleetBrief) -> Iterator[str]:
     if each.commands:
         yield ""
         yield from (f"next: {command}" for command in each.commands)
-
-
-def _document(each: FleetBrief) -> dict[str, Json]:
-    document: dict[str, Json] = known({"format": FORMAT, **asdict(each)})
-    return document

@@ -16,7 +16,6 @@ from nightsight.render.table.view import Cell, Heading, Layout, Row, TableView, 
 from nightsight.texts import excerpt, middle_cut, printable
 from nightsight.units import ABSENT, counted, difference, format_cell, format_value, scale_for, split
 
-TABLE_BYTES: Final = 400_000
 _MAX_CAPTURES: Final = 2_000
 _MAX_VALUES: Final = 6
 _MAX_FAILURES: Final = 200
@@ -109,7 +108,7 @@ def fleet_page(fleet: Fleet) -> FleetPage:
         rule=fleet.rule,
         kernels=kernels,
         captures=_captures(fleet),
-        packed=packed_tables([kernels] if kernels else [], most_bytes=TABLE_BYTES),
+        packed=packed_tables([kernels] if kernels else []),
     )
 
 
@@ -154,11 +153,6 @@ def _prose(text: object, length: int = _SENTENCE) -> str:
     sentence = printable(text)
     # the dots of a list that goes on stay
     return middle_cut(sentence if sentence.endswith("...") else sentence.rstrip("."), length)
-
-
-def _cell_text(text: object, length: int = _SENTENCE) -> str:
-    """Return a sentence for a table, without marks of code."""
-    return _prose(text, length).replace("`", "")
 
 
 def _few(values: "pd.Series[str]", noun: str) -> tuple[str, ...]:
@@ -305,6 +299,7 @@ def _capture_table(
             format_cell(None if pd.isna(row[column]) else float(row[column]), column, scale=scales[column])
             for column in numbers
         ]
-        cells += [_cell_text(row[column], _CELL) if row[column] else ABSENT for column in texts]
+        # without marks of code
+        cells += [_prose(row[column], _CELL).replace("`", "") if row[column] else ABSENT for column in texts]
         rows.append(Row(Cell(short_text(row["file"]), href=str(row["report"])), tuple(map(Cell, cells))))
     return TableView(caption, columns, tuple(rows), name=name)

@@ -1,14 +1,12 @@
 """All nights of all series for the charts, as small integers: differences from the median of the series."""
 
-import base64
 import datetime as dt
-import gzip
-import json
 from typing import Any, Final
 
 import numpy as np
 
 from nightsight.model.history import Series, Track, Trends
+from nightsight.render.embedded import compact_json, gzip_text
 from nightsight.render.history.page import Links, TrendGroup, groups
 from nightsight.texts import printable
 
@@ -23,9 +21,7 @@ def trend_payload(trends: Trends, links: Links) -> str:
             percent = round(change.change_pct, 1) if change.baseline else None
             marks = changes.setdefault(id(change.series), [])
             marks.append([change.place, change.state, change.night.commit[:10], percent])
-    document = [_group(group, links, changes) for group in groups(trends)]
-    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    return gzip_text(compact_json([_group(group, links, changes) for group in groups(trends)]))
 
 
 def _group(group: TrendGroup, links: Links, changes: dict[int, list[Any]]) -> dict[str, Any]:

@@ -68,9 +68,8 @@ def _one_step(run: Numbers) -> Iterator[Figure]:
 
 def _recording_length(report: Report) -> Iterator[Figure]:
     """Yield the length of a recording without work on a GPU."""
-    for view in report.windows:
-        if view.is_chosen and view.end_ns > view.start_ns:
-            yield Figure("Recorded", format_value(float(view.end_ns - view.start_ns), "time_ns"))
+    if (view := report.chosen_window) and view.end_ns > view.start_ns:
+        yield Figure("Recorded", format_value(float(view.end_ns - view.start_ns), "time_ns"))
 
 
 def _memory_use(report: Report) -> Iterator[Figure]:

@@ -20,7 +20,7 @@ from nightsight.render.figure.axes import spaced
 from nightsight.render.page import MOST_BYTES
 from nightsight.render.page.page import page
 from nightsight.render.page.scripts import bundle
-from nightsight.render.timeline.activity import Activities, unknown
+from nightsight.render.timeline.activity import Activities
 from nightsight.render.timeline.payload import MOST_BYTES as TIMELINE_BYTES
 from nightsight.render.timeline.payload import timeline_of
 from nightsight.render.timeline.rows import TimelineEvents
@@ -67,7 +67,7 @@ def render_html(
     profile: Profile | None = None,
     *,
     most_bytes: int = MOST_BYTES,
-    activities: Activities = unknown,
+    activities: Activities = dict,
     events: Callable[[], TimelineEvents] | None = None,
 ) -> str:
     """Render the report as one self-contained HTML page, with a timeline if there is a profile.

@@ -40,8 +40,6 @@ from nightsight.units import ABSENT, format_value, heading
 
 Pairs = tuple[tuple[str, str], ...]
 
-TABLE_BYTES: Final = 400_000
-"""The most bytes of a page for table rows beyond those that are printed."""
 _TITLE_LENGTH: Final = 60
 _NOTHING: Final = "Nothing here is worth fixing."
 _CAUSES: Final = "Causes and fixes"
@@ -179,8 +177,8 @@ class Page:
         return (*((self.lead,) if self.lead else ()), *self.sections, *closed)
 
 
-def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
-    """Build the page of a report; table rows beyond the printed ones get at most `table_bytes`."""
+def page(report: Report) -> Page:
+    """Build the page of a report."""
     # labels come from the plain names, before launches are numbered
     labels = labels_of(report.results)
     report = replace(report, results=number_launches(with_fused(with_figures(report.results))))
@@ -196,7 +194,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     advice_items = advice(report.findings, titles, labels, Places(report))
     # without either, no section gives the reason
     causes = () if advice_items or lead else tuple((_CAUSES, reason) for _, reason in unchecked)
-    tables = packed_tables((section.table for section in all_sections if section.table), most_bytes=table_bytes)
+    tables = packed_tables(section.table for section in all_sections if section.table)
     # last: other windows take longest, and may be computed elsewhere meanwhile
     windows = choices(report, run, advice_items, labels)
     about = windows.windows[0].verdict.about

@@ -73,7 +73,7 @@ class Choices:
 
 def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: KernelLabels) -> Choices:
     """Return the windows of a report with something to show; `run` and `advice` belong to the chosen one."""
-    chosen = next((view for view in report.windows if view.is_chosen), None)
+    chosen = report.chosen_window
     splits = wholes(report.rows(TIME_SPLIT), report.called)
     # without work on a GPU there is no choice to explain
     sentence = prose(chosen.sentence, _SENTENCE) if chosen and splits else ""
@@ -90,7 +90,7 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Ke
 
 def ladder_of(report: Report) -> Ladder | None:
     """Return the ladder of the fixes if the advice contains any of them."""
-    advised, fixes = [finding for finding in report.findings if finding.severity == "advice"], fixes_of(report)
+    advised, fixes = report.advice, fixes_of(report)
     if fixes is None or not any(fix.is_of(finding) for fix in fixes.sequence for finding in advised):
         return None
 

@@ -4,13 +4,12 @@ All texts are printable. See `nightsight.render.brief` for that of a report.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Final
 
 from nightsight.model.prove import DIFFERENT, FASTER, NO_EFFECT, PROVEN, UNKNOWN, UNMEASURED, Proof, ProofReport
-from nightsight.model.report import Json
-from nightsight.render.fit import FORMAT, MOST_BYTES, fitted, known, one_line
+from nightsight.render.fit import MOST_BYTES, brief_json, brief_text
 from nightsight.render.prove.words import change_of, doubt_of
 from nightsight.results.switches import SWITCH, jitted
 from nightsight.texts import excerpt, log_line, printable, prose
@@ -175,16 +174,12 @@ def _needs_rounds(proof: Proof) -> bool:
 
 def proof_brief(report: ProofReport, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the brief as text."""
-
-    def text(each: ProofBrief) -> str:
-        return "".join(f"{line}\n" for line in brief_lines(each))
-
-    return fitted(_shorter(brief(report)), text, most_bytes)
+    return brief_text(_shorter(brief(report)), brief_lines, most_bytes)
 
 
 def proof_brief_json(report: ProofReport) -> bytes:
     """Return the brief as JSON on one line."""
-    return fitted(_shorter(brief(report)), lambda each: one_line(_document(each)))
+    return brief_json(_shorter(brief(report)))
 
 
 def _shorter(each: ProofBrief) -> Iterator[ProofBrief]:
@@ -239,8 +234,3 @@ def _numbers(proof: BriefProof) -> str:
     measured = f"measured {format_value(proof.measured_ns, 'time_ns')}" if proof.measured_ns is not None else ""
     results = f"results {proof.results}" if proof.results else ""
     return ", ".join(filter(None, (proof.verdict, predicted, measured, proof.change, results)))
-
-
-def _document(each: ProofBrief) -> dict[str, Json]:
-    document: dict[str, Json] = known({"format": FORMAT, **asdict(each)})
-    return document

@@ -3,8 +3,8 @@
 from dataclasses import asdict
 
 from nightsight.model.report import Json, Report, table_json
-from nightsight.render.brief import brief_document, identified
-from nightsight.render.fit import FORMAT, known, one_line
+from nightsight.render.brief import brief, identified
+from nightsight.render.fit import FORMAT, brief_document, known, one_line
 from nightsight.render.show.answers import Answer, Cause, Choice, Matches, Rows, Table, Whole, answer
 from nightsight.results import entry_of
 
@@ -40,8 +40,8 @@ def _whole(report: Report) -> dict[str, Json]:
         if result.table is not None
     ]
     missing = [{"name": result.name, "why": result.unavailable} for result in report.results if result.table is None]
-    brief = brief_document(report)
-    return {"kind": "report", "brief": brief, "causes": list(identified(report)), "tables": tables, "missing": missing}
+    document, causes = brief_document(brief(report)), list(identified(report))
+    return {"kind": "report", "brief": document, "causes": causes, "tables": tables, "missing": missing}
 
 
 def _cause(found: Cause) -> dict[str, Json]:

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from nightsight.errors import CaptureError
@@ -250,8 +251,8 @@ _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     NCU_STALLS.name: replayed.by_reason,
     NCU_INSTRUCTIONS.name: replayed.by_kind,
     NCU_SOURCE.name: replayed.hottest,
-    OPERATOR_ROOFLINE.name: replayed.of_operators,
-    OPERATOR_ROOFS.name: replayed.operator_roofs,
+    OPERATOR_ROOFLINE.name: partial(replayed.of_arithmetic, kinds="kind"),
+    OPERATOR_ROOFS.name: partial(replayed.of_arithmetic, kinds="roof"),
     NVTX_RANGES.name: _tree,
     NVTX_MARKS.name: _marks,
     RANKS.name: _ranks,

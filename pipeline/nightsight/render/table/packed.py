@@ -1,8 +1,5 @@
 """The rows of all tables of a page as one compressed block: numbers at full precision, each text stored once."""
 
-import base64
-import gzip
-import json
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,12 +12,15 @@ import pandas as pd
 import pyarrow as pa
 
 from nightsight.events.ranges import NUMBER
+from nightsight.render.embedded import compact_json, gzip_text
 from nightsight.render.table.view import AllRows, Heading, TableView, column_texts, floats, omission
 from nightsight.texts import printable
 from nightsight.units import split
 
 Json = dict[str, Any]
 
+MOST_BYTES: Final = 400_000
+"""The most bytes of a page for table rows beyond those that are printed."""
 _FORMAT: Final = 2
 _ATTEMPTS: Final = 4
 # a larger document cannot fit even compressed
@@ -28,7 +28,7 @@ _MAX_RATIO: Final = 10
 _NO_TEXT: Final = -1
 
 
-def packed_tables(views: Iterable[TableView], *, most_bytes: int) -> str:
+def packed_tables(views: Iterable[TableView], *, most_bytes: int = MOST_BYTES) -> str:
     """Return all rows of the tables as base64 of gzip of JSON, at most `most_bytes` long; "" if they do not fit.
 
     The largest tables are cut first. Rows that the page prints are never cut.
@@ -37,13 +37,13 @@ def packed_tables(views: Iterable[TableView], *, most_bytes: int) -> str:
     if not tables:
         return ""
     # most pages have room for all rows
-    everything = _json(_document(tables, [len(table) for table in tables]))
-    if len(everything) <= _MAX_RATIO * most_bytes and len(packed := _compress(everything)) <= most_bytes:
+    everything = compact_json(_document(tables, [len(table) for table in tables]))
+    if len(everything) <= _MAX_RATIO * most_bytes and len(packed := gzip_text(everything)) <= most_bytes:
         return packed
     aim: float = most_bytes
     # the size of the whole is only known after compressing it
     for _ in range(_ATTEMPTS):
-        packed = _compress(_json(_document(tables, _limits(tables, aim))))
+        packed = gzip_text(compact_json(_document(tables, _limits(tables, aim))))
         if len(packed) <= most_bytes:
             return packed
         # sizes of single tables are estimates: aim lower by the error of this attempt
@@ -105,7 +105,7 @@ class _PackedTable:
         codes = _TextCodes()
         rows = self.rows(len(self), codes)
         # base64 needs four characters for three bytes
-        return len(zlib.compress(_json({"table": rows, "texts": codes.texts}))) * 4 // 3
+        return len(zlib.compress(compact_json({"table": rows, "texts": codes.texts}))) * 4 // 3
 
     def rows(self, count: int, codes: _TextCodes) -> Json:
         """Return the first `count` rows; full names only for rows that are not printed: the page has the others.
@@ -177,12 +177,3 @@ def _document(tables: Sequence[_PackedTable], limits: Sequence[int]) -> Json:
     codes = _TextCodes()
     rows = {table.view.name: table.rows(count, codes) for table, count in zip(tables, limits, strict=True)}
     return {"format": _FORMAT, "number": NUMBER, "tables": rows, "texts": codes.texts}
-
-
-def _json(document: Json) -> bytes:
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-
-
-def _compress(document: bytes) -> str:
-    # mtime=0: the same report gives the same bytes
-    return base64.b64encode(gzip.compress(document, 9, mtime=0)).decode()

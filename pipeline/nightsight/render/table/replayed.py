@@ -161,14 +161,9 @@ def points(frame: Frame) -> Frame:
     return with_values(frame.drop(columns=unused)).rename(columns=names)
 
 
-def of_operators(frame: Frame) -> Frame:
-    """Rename the columns of arithmetic if some of it is on integers."""
-    return frame.rename(columns=lambda name: arithmetic(name, _kinds(frame, "kind")))
-
-
-def operator_roofs(frame: Frame) -> Frame:
-    """Rename the column of rates if some are of integers."""
-    return frame.rename(columns=lambda name: arithmetic(name, _kinds(frame, "roof")))
+def of_arithmetic(frame: Frame, kinds: str) -> Frame:
+    """Rename the columns of arithmetic if some of it is on integers. kinds: the column that says which it is."""
+    return frame.rename(columns=lambda name: arithmetic(name, _kinds(frame, kinds)))
 
 
 def _kinds(frame: Frame, column: str) -> Iterable[str]:

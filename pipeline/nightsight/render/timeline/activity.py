@@ -24,11 +24,6 @@ _COARSE: Final = 2 / 3
 _MOST_SUMS: Final = 1 << 23
 
 
-def unknown() -> Mapping[int, Activity]:
-    """Return no activity."""
-    return {}
-
-
 @dataclass(frozen=True)
 class Account:
     """The activity of devices from `begin_ns` to `end_ns`: time by category in bins of `width_ns`, 0 for exact pieces.
@@ -45,7 +40,7 @@ class Account:
     @property
     def size(self) -> int:
         """The size in bytes, compressed."""
-        return len(self.columns.body.compressed)
+        return self.columns.size
 
     def header(self, at: int) -> dict[str, Any]:
         """Return the JSON description, whose columns start at byte `at` of the binary."""

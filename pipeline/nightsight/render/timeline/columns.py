@@ -43,6 +43,11 @@ class Columns:
     shapes: dict[str, tuple[int, int]]
     body: Deflated
 
+    @property
+    def size(self) -> int:
+        """The size in bytes, compressed."""
+        return len(self.body.compressed)
+
     def header(self, at: int) -> dict[str, Any]:
         """Return the JSON description of the columns, which start at byte `at` of the binary."""
         return {"at": at, "columns": self.shapes}

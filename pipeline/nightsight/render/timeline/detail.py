@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.ranges import without_numbers
-from nightsight.intervals import Ints
+from nightsight.intervals import NOTHING, Ints
+from nightsight.render.timeline.activity import Span
 from nightsight.render.timeline.labels import OTHERS
 from nightsight.render.timeline.layers import RowSample, TimelineLayer, count_inside, finest, merged, stretch, whole
 from nightsight.render.timeline.rows import TimelineEvents
@@ -17,7 +18,6 @@ from nightsight.render.timeline.sums import Sums
 from nightsight.units import scale_for
 
 QUANTA: Final = (32, 100, 250, 1000, 4000)
-Span = tuple[int, int]
 _LEAST_REPETITIONS: Final = 3
 _MOST_REPETITIONS: Final = 5
 _CANDIDATES: Final = 8
@@ -36,7 +36,7 @@ def thin(events: TimelineEvents, sample: RowSample, *, span_ns: int, window: Spa
     # the average size of one event in an exact layer
     event_bytes = sample.exact_size / len(events.start)
     detail = _stretch(events, window, room=room * _SHARE, event_bytes=event_bytes)
-    room -= sum(len(layer.columns.body.compressed) for layer in detail)
+    room -= sum(layer.columns.size for layer in detail)
     return [_coarse(events, sample, span_ns=span_ns, room=room), *detail]
 
 
@@ -76,7 +76,7 @@ def _round(time_ns: int) -> str:
 
 def _whole(events: TimelineEvents, quantum_ns: int, *, span_ns: int, room: float) -> TimelineLayer | None:
     layer = whole(events, span_ns, quantum_ns=quantum_ns)
-    return layer if len(layer.columns.body.compressed) <= room else None
+    return layer if layer.columns.size <= room else None
 
 
 def _coarse(events: TimelineEvents, sample: RowSample, *, span_ns: int, room: float) -> TimelineLayer:
@@ -102,7 +102,7 @@ def _blocks(events: TimelineEvents, sample: RowSample, *, span_ns: int, room: fl
         if merge_ns in tried:
             break
         layer = merged(events, span_ns, merge_ns=merge_ns)
-        size = float(len(layer.columns.body.compressed))
+        size = float(layer.columns.size)
         tried[merge_ns] = (size, layer)
         if _ENOUGH * room <= size <= room:
             break
@@ -162,7 +162,7 @@ def _middle(events: TimelineEvents, window: Span, most_events: int) -> list[Time
 def _repeated_ranges(events: TimelineEvents, window: Span) -> Iterator[tuple[Ints, Ints]]:
     """Yield starts and ends of each range that repeats in the window, in descending order of total time."""
     rows = [row for row, row_of_events in enumerate(events.rows) if row_of_events.kind == "range"]
-    where = np.concatenate([np.empty(0, np.int64), *(np.arange(*events.bounds[row : row + 2]) for row in rows)])
+    where = np.concatenate([NOTHING, *(np.arange(*events.bounds[row : row + 2]) for row in rows)])
     # ranges merged into OTHERS are not repetitions of each other
     is_others = np.array([name == OTHERS for name in events.labels.names], dtype=bool)
     within = (events.start[where] >= window[0]) & (events.end[where] <= window[1])

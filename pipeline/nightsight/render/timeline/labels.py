@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Codes, Ints
-from nightsight.render.tracks import LAYERS, distinct, event_names
-from nightsight.tables import SHAPE, integers
+from nightsight.render.tracks import LAYERS, event_names
+from nightsight.tables import SHAPE, integers, numbered
 from nightsight.texts import middle_cut, prose
 from nightsight.units import format_value
 
@@ -44,12 +44,12 @@ def label_events(table: str, frame: pd.DataFrame, category: Ints) -> tuple[Ints,
     """Return the index of each event's label, and the labels of the table; `category` is that of each event."""
     name_code, names = _names(table, frame)
     columns = [name for name in _FACTS.get(table, ()) if name in frame]
-    code, first = _combinations([name_code, category, *(_codes(frame[name]) for name in columns)])
+    code, first = numbered([name_code, category, *(_codes(frame[name]) for name in columns)])
     without: tuple[str, ...] = ()
     # too many different details to be worth their bytes: names only
     if columns and len(first) > MOST_LABELS:
         columns, without = [], (table.replace("_", " "),)
-        code, first = _combinations([name_code, category])
+        code, first = numbered([name_code, category])
     facts = {name: _column_values(frame[name].iloc[first]) for name in columns}
     rows = zip(*facts.values(), strict=True) if columns else ()
     texts = (_WORDS[table](dict(zip(columns, row, strict=True))) for row in rows)
@@ -73,16 +73,6 @@ def concatenate(parts: Iterable[EventLabels]) -> EventLabels:
     categories = chain.from_iterable(part.categories for part in all_labels)
     without = dict.fromkeys(chain.from_iterable(part.without for part in all_labels))
     return EventLabels(tuple(names), tuple(details), tuple(categories), tuple(without))
-
-
-def _combinations(keys: list[Ints]) -> tuple[Ints, Ints]:
-    """Number the distinct combinations; return each event's number, and one event of each combination."""
-    # constant keys distinguish nothing, and cost time
-    varying = [key for key in keys if len(key) and key.min() != key.max()] or keys[:1]
-    code, combinations = distinct(varying)
-    first = np.zeros(len(combinations), dtype=np.int64)
-    first[code] = np.arange(len(code))
-    return code, first
 
 
 def _codes(column: "pd.Series[Any]") -> Ints:

@@ -5,7 +5,7 @@ Times are doubled in this module, so that a zero-length event can lie between tw
 
 import numpy as np
 
-from nightsight.intervals import Flags, Ints
+from nightsight.intervals import NOTHING, Flags, Ints
 from nightsight.render.lanes import crossing_lanes, free_lanes, separate_groups
 
 
@@ -92,7 +92,7 @@ def _overlapping_on_lanes(group: Ints, lane: Ints, start: Ints, end: Ints) -> Fl
 def _with(group: Ints, flags: Flags) -> Ints:
     """Return the positions of all events of the groups that contain a flagged event."""
     if not flags.any():
-        return np.empty(0, dtype=np.int64)
+        return NOTHING
     chosen = np.zeros(int(group[-1]) + 1, dtype=bool)
     chosen[group[flags]] = True
     return np.flatnonzero(chosen[group])

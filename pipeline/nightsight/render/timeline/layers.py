@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nightsight.intervals import Codes, Flags, Ints
+from nightsight.intervals import NOTHING, Codes, Flags, Ints
 from nightsight.render.timeline.columns import Columns, columns
 from nightsight.render.timeline.rows import TimelineEvents
 
@@ -104,7 +104,7 @@ def _layer(spans: Spans, quantum_ns: int, begin_ns: int, end_ns: int, merge_ns: 
 def inside(events: TimelineEvents, begin_ns: int, end_ns: int) -> TimelineEvents:
     """Return the events that overlap `begin_ns` to `end_ns`; zero-length events count if they start there."""
     spans = zip(*_edges(events, begin_ns, end_ns), strict=True)
-    return _only(events, np.concatenate([np.empty(0, np.int64), *(np.arange(low, high) for low, high in spans)]))
+    return _only(events, np.concatenate([NOTHING, *(np.arange(low, high) for low, high in spans)]))
 
 
 def count_inside(events: TimelineEvents, begin_ns: int, end_ns: int) -> int:
@@ -228,7 +228,7 @@ class RowSample:
         return self._compressed(_round_times(_blocks(self._events, merge_ns), max(merge_ns // _SHARE, 1)))
 
     def _compressed(self, spans: Spans) -> float:
-        return self._weight * len(spans.columns().body.compressed)
+        return self._weight * spans.columns().size
 
 
 def finest(fits: Callable[[int], bool], least: int, most: int) -> int:

@@ -1,6 +1,5 @@
 """Packs the timeline for the page: decides which events are drawn, and in how much detail, within a size limit."""
 
-import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +16,11 @@ from nightsight.events.ranges import NUMBER
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Codes
 from nightsight.model.report import Profile, Result
+from nightsight.render.embedded import compact_json
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.layouts import labels_of
 from nightsight.render.table.replayed import BRIEF
-from nightsight.render.timeline.activity import CATEGORIES, Account, Activities, account, by_piece, unknown
+from nightsight.render.timeline.activity import CATEGORIES, Account, Activities, Span, account, by_piece
 from nightsight.render.timeline.columns import deflate, gzip_base64
 from nightsight.render.timeline.counters import Curve, curves
 from nightsight.render.timeline.detail import on_statistics, sentences, thin
@@ -60,38 +60,25 @@ _LESS: Final = 0.95
 # compressed size in the header of a row's event counts, and of a layer's description
 _ROW_BYTES: Final = 8
 _LAYER_BYTES: Final = 80
-Span = tuple[int, int]
-
-
-def timeline_payload(
-    profile: Profile,
-    *,
-    results: Sequence[Result] = (),
-    activities: Activities = unknown,
-    events: Callable[[], TimelineEvents] | None = None,
-    most_bytes: int = MOST_BYTES,
-) -> bytes | None:
-    """Return the timeline as base64 of gzip, at most `most_bytes` long; None if there are no events or none fit.
-
-    `results` are those of the profile's report; the curves of memory and of operations in flight come from them.
-    `activities` returns the activity of each device, and `events` the value of `all_events` if it is known.
-    """
-    return timeline_of(profile, results=results, activities=activities, events=events)(most_bytes)
 
 
 def timeline_of(
     profile: Profile,
     *,
     results: Sequence[Result] = (),
-    activities: Activities = unknown,
+    activities: Activities = dict,
     events: Callable[[], TimelineEvents] | None = None,
 ) -> Callable[[int], bytes | None]:
-    """Compute what a timeline of any size needs; return `timeline_payload` as a function of the size limit.
+    """Compute what a timeline of any size needs; return a function from a size limit in bytes to the timeline.
 
-    It can be called once: it holds the events of a large capture no longer than it needs them.
+    It is base64 of gzip; None if there are no events, or none fit. The function can be called once: it holds the events
+    of a large capture no longer than it needs them.
+
+    `results` are those of the profile's report; the curves of memory and of operations in flight come from them.
+    `activities` returns the activity of each device, and `events` the value of `all_events` if it is known.
     """
     full_window = Timeline.of(profile).window
-    window = (full_window.start_ns, full_window.end_ns)
+    window = full_window.bounds
     places = Places(profile)
     ranks = ranks_of_job(profile, results)
     source = _Content(
@@ -107,8 +94,8 @@ def timeline_of(
     return _packer(source)
 
 
-def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int, most_bytes: int = MOST_BYTES) -> bytes | None:
-    """Return the timelines of several profiles on one axis, in the format of `timeline_payload`.
+def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int) -> bytes | None:
+    """Return the timelines of several profiles on one axis, in the format of `timeline_of`.
 
     Each side has a title, and a profile whose events begin at 0 and end by `most_ns`.
     """
@@ -120,7 +107,7 @@ def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int, most_by
         str,
         None,
     )
-    return _packer(source)(most_bytes)
+    return _packer(source)(MOST_BYTES)
 
 
 def all_events(profile: Profile) -> TimelineEvents:
@@ -331,7 +318,7 @@ def _payload(scene: _Drawing, most_bytes: int) -> bytes | None:
     """Pack the scene in as much detail as fits; None if it does not fit, or text leaves little room for events."""
     # base64 needs four characters for three bytes
     most = most_bytes // 4 * 3
-    words = len(deflate(_json(scene.words)).compressed)
+    words = len(deflate(compact_json(scene.words)).compressed)
     if words > most * _WORDS and words + scene.sample.exact_size > most:
         return None
     room = float(most - words - _ROW_BYTES * len(scene.events.rows) - 4 * _LAYER_BYTES)
@@ -368,7 +355,7 @@ def _with_ranks(scene: _Drawing, room: float) -> _Drawing:
 
 def _write_payload(scene: _Drawing, room: float) -> bytes:
     of_ranks = scene.ranks.bodies if scene.ranks else []
-    room -= sum(len(part.body.compressed) for part in of_ranks)
+    room -= sum(part.size for part in of_ranks)
     overall = account(scene.devices, origin_ns=scene.window[0], room=room * _FOR_ACTIVITY)
     activity_room = 0.0 if overall is None else room * _FOR_ACTIVITY if overall.width_ns else overall.size
     layers, sums = _fit_layers(scene, room - activity_room)
@@ -391,7 +378,7 @@ def _write_payload(scene: _Drawing, room: float) -> bytes:
         "ranks": scene.ranks and scene.ranks.header(numbers, begins[at_ranks:]),
         "thinned": [*sentences(layers, origin_ns=scene.window[0]), *scene.left_out, *remarks],
     }
-    header = _json({**scene.words, **of_layers})
+    header = compact_json({**scene.words, **of_layers})
     return gzip_base64([deflate(struct.pack("<I", len(header)) + header), *bodies])
 
 
@@ -407,17 +394,13 @@ def _fine(scene: _Drawing, layers: list[TimelineLayer], room: float) -> Iterator
 
 def _fit_layers(scene: _Drawing, room: float) -> tuple[list[TimelineLayer], Sums | None]:
     """Return the layers that fit, and sums of all events unless the layers already have every event exactly."""
-    fits = scene.sample.exact_size <= room and len(scene.exact.columns.body.compressed) <= room
+    fits = scene.sample.exact_size <= room and scene.exact.columns.size <= room
     layers = [scene.exact] if fits else []
     # statistics can then be computed from the events themselves
     if layers and scene.is_all:
         return layers, None
     sums = fitting(scene.sums, room * _SUMS)
     room -= sums.size if sums else 0
-    if not layers or len(layers[0].columns.body.compressed) > room:
+    if not layers or layers[0].columns.size > room:
         layers = thin(scene.events, scene.sample, span_ns=scene.span_ns, window=scene.window, room=room)
     return layers, sums
-
-
-def _json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

@@ -98,7 +98,7 @@ class Ranks:
 
 
 def _size(part: Columns | None) -> int:
-    return len(part.body.compressed) if part else 0
+    return part.size if part else 0
 
 
 def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | None:
@@ -205,7 +205,7 @@ def _awaited_place(results: Sequence[Result], numbers: list[int]) -> int:
 def _stand_ins(timeline: Timeline, kernels: pd.DataFrame, devices: Ints, awaited: int) -> list[int]:
     """Return the place of the rank that represents each rank: itself, or another rank that is like it."""
     window, job = timeline.window, timeline.profile.job
-    inside = kernels[(kernels["end_ns"] > window.start_ns) & (kernels["end_ns"] <= window.end_ns)]
+    inside = kernels[window.contains_end(kernels["end_ns"])]
     busy_ns = (inside["end_ns"] - inside["start_ns"]).groupby(inside["device"]).sum()
     share = busy_ns.reindex(devices, fill_value=0).to_numpy(dtype=np.float64) / max(window.end_ns - window.start_ns, 1)
     numbers = ranks_of(timeline, devices).tolist()

@@ -11,14 +11,14 @@ import pandas as pd
 from nightsight.events.categories import call_causes, operation_categories
 from nightsight.events.graph_layers import ON_STREAM, graph_layers
 from nightsight.events.launches import GPU_TABLES, launching_calls
-from nightsight.intervals import Codes, Flags, Ints
+from nightsight.intervals import NOTHING, Codes, Flags, Ints
 from nightsight.model.report import Profile
 from nightsight.render.timeline.labels import EventLabels, concatenate, label_events
 from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
-from nightsight.render.tracks import LAYERS, MARKS, OS_CALLS, PYTHON, Places, distinct
+from nightsight.render.tracks import LAYERS, MARKS, OS_CALLS, PYTHON, Places
 from nightsight.results.categories import BUSY, IDLE, LAUNCH, OTHER_CALL
 from nightsight.system.parallel import memoize, thread_map
-from nightsight.tables import ANNOTATION, START_END, integers
+from nightsight.tables import ANNOTATION, START_END, combinations, integers
 
 RowKind = Literal["layer", "kernel", "fault", "range", "mark", "python", "op", "api", "os"]
 MOST_ROWS: Final = 150
@@ -76,7 +76,6 @@ class _RowSort:
 
 _ON_THREAD: Final = ("process", "thread")
 _NVTX: Final = "NVTX"
-# not a table of profiles: ranges in CUDA graphs, on streams
 # the label of torch.profiler's ranges from record_function, and of its steps
 _ANNOTATIONS: Final = "user ranges"
 _SORTS: Final = (
@@ -203,12 +202,12 @@ def _lay(profile: Profile, sort: _RowSort) -> _LaidEvents:
 
     def joined(columns: Iterable[Ints]) -> Ints:
         parts = [column if row is None else column[row] for column, row in zip(columns, rows, strict=True)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.empty(0, dtype=np.int64)])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts or [NOTHING])
 
     start, end = (joined(frame[name].to_numpy() for _, frame in frames) for name in ("start_ns", "end_ns"))
     end = np.maximum(start, end)
     codes, labels = _labels(profile, frames)
-    group, owners = _groups([joined(integers(frame[key]) for _, frame in frames) for key in sort.keys])
+    group, owners = combinations([joined(integers(frame[key]) for _, frame in frames) for key in sort.keys])
     # separate lanes need short events first, nested lanes long ones
     order = _order(group, start, end if sort.lanes is separate_lanes else -end)
     group, start, end = group[order], start[order], end[order]
@@ -237,7 +236,7 @@ def _os_calls(profile: Profile) -> tuple[Flags, tuple[str, ...]]:
     """
     calls = profile.recorded(OS_CALLS)
     tables = [profile.tables[name] for name in _AT_WORK if name in profile.tables]
-    threads = pd.unique(np.concatenate([np.empty(0, dtype=np.int64), *(table["thread"] for table in tables)]))
+    threads = pd.unique(np.concatenate([NOTHING, *(table["thread"] for table in tables)]))
     is_drawn: Flags = calls["thread"].isin(threads).to_numpy() if len(threads) else np.ones(len(calls), dtype=bool)
     if bounds := profile.bounds((*_AT_WORK, *GPU_TABLES)):
         is_drawn = is_drawn & ((calls["start_ns"] >= bounds[0]) & (calls["end_ns"] <= bounds[1])).to_numpy()
@@ -290,17 +289,6 @@ def _categories(profile: Profile, table: str, count: int) -> Ints:
     category[launches & is_other] = len(BUSY) + IDLE.index(LAUNCH)
     category[is_other & ~launches] = -1
     return category
-
-
-def _groups(keys: Sequence[Ints]) -> tuple[Ints, list[tuple[int, ...]]]:
-    """Number the distinct combinations of keys in sorted order; return each event's number, and the combinations."""
-    varying = [key for key in keys if len(key) and key.min() != key.max()]
-    group, combinations = distinct(varying) if varying else (np.zeros(len(keys[0]), dtype=np.int64), [0])
-    if not len(keys[0]):
-        return group, []
-    example = np.zeros(len(combinations), dtype=np.int64)
-    example[group] = np.arange(len(group))
-    return group, list(zip(*(key[example].tolist() for key in keys), strict=True))
 
 
 def _order(group: Ints, start: Ints, then: Ints) -> Ints:
@@ -442,7 +430,7 @@ def _join_rows(
 
     def gather(name: str) -> Ints:
         parts = [getattr(laid[sort], name)[slice(*laid[sort].bounds[row : row + 2])] for sort, row in chosen]
-        return np.concatenate(parts or [np.empty(0, dtype=np.int64)])
+        return np.concatenate(parts or [NOTHING])
 
     counts = [int(np.diff(laid[sort].bounds[row : row + 2])[0]) for sort, row in chosen]
     rows = tuple(map(naming.row, chosen))
@@ -483,4 +471,4 @@ def _launches(profile: Profile, rows: Sequence[TimelineRow], bounds: Ints, sourc
 
 def _positions(rows: Sequence[TimelineRow], bounds: Ints, kind: RowKind) -> Ints:
     spans: Iterator[Ints] = (np.arange(*bounds[i : i + 2]) for i, row in enumerate(rows) if row.kind == kind)
-    return np.concatenate([np.empty(0, dtype=np.int64), *spans])
+    return np.concatenate([NOTHING, *spans])

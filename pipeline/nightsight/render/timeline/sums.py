@@ -136,7 +136,7 @@ class Sums:
     @property
     def size(self) -> int:
         """The approximate size with the header, in bytes, compressed."""
-        return len(self.columns.body.compressed) + _SECTION_BYTES * len(self.sections)
+        return self.columns.size + _SECTION_BYTES * len(self.sections)
 
     def header(self, at: int) -> dict[str, Any]:
         """Return the JSON description of the sums, whose columns start at byte `at` of the binary."""
