@@ -16,7 +16,7 @@ STORED = sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.sqlite.xz
 # CPU are other host code; host code between the waits gains more than they do. Only ncu sees what `lattice_flow` does
 NOT_NAMED = {"bert_padding", "cupy_converges", "jax_metrics", "trainer_norms", "lattice_flow"}
 # of halves that are developed on, or whose captures count. A solver with fixed steps still launches. Without masks, or
-# without large arrays on the host, other code is faster, too. Pairs of neighbors are found on the GPU, not ahead of time
+# without large arrays on the host, other code is faster, too. Neighbors are found on the GPU, not ahead of time
 FAR = {"neural_ode", "particles_masks", "dqn_frames", "cupy_seismic", "jax_neighbors"}
 
 

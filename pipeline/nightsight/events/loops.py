@@ -563,7 +563,7 @@ def _launch_loop(
 def _waiting_loop(
     work: LaunchedWork, process: int, names: Ints, launch_ns: Ints, marks: Ints, *, loads: Ints
 ) -> Loop | None:
-    """Return the loop of a thread whose iterations all wait for the GPU, and that other work interrupts now and then.
+    """Return the loop of a thread whose iterations all wait for the GPU, and that other work interrupts.
 
     A solver iterates until its residual is small: other numbers of iterations each time, so no long run repeats.
     Without a wait in each, what repeats may be the layers of a model. For the parameters, see `_launch_loop`.
