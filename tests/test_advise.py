@@ -216,7 +216,7 @@ def test_the_first_finding_says_how_to_go_on() -> None:
     first = {**KEPT_WAITING, "gain_pct": 60.0, "order": 1, "after_ns": 4e6}
     then = {**GRAPH, "gain_pct": 20.0, "order": 2, "after_ns": 2.5e6}
     findings = advise_on(first, then)
-    assert "Then: use CUDA graphs in `step` (2.50 ms)." in findings[0].detail
+    assert "Then: use CUDA graphs in `step` → 2.50 ms." in findings[0].detail
     assert "Then: " not in findings[1].detail
 
 

@@ -1,5 +1,6 @@
 """Pages of managed memory that are moved while a kernel or host code needs them: how long that waits."""
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -51,6 +52,17 @@ def test_a_kernel_gets_shorter_by_what_it_waits_for_pages() -> None:
     assert simulated
     assert simulated.gain_ns == pytest.approx(0.87 * MS, rel=0.02)
     assert (simulated.remedy.path, simulated.remedy.cases) == ("step", 1)
+
+
+def test_recorded_faults_replace_the_usual_time_before_a_move() -> None:
+    profile = moving("Unified Host-to-Device", 0.4, 1.2)
+    moves = profile.table("memory_ops")
+    faults = pd.DataFrame(
+        {"start_ns": moves["start_ns"] - 10_000, "end_ns": moves["start_ns"], "device": 0, "process": PROCESS}
+    ).assign(address=0, faults=1)
+    simulated = gain(replace(profile, tables={**profile.tables, "gpu_page_faults": conform("gpu_page_faults", faults)}))
+    assert simulated
+    assert simulated.gain_ns == pytest.approx(0.81 * MS, rel=0.01)
 
 
 def test_bytes_still_have_to_be_moved() -> None:

@@ -19,7 +19,7 @@ from mcp.client.stdio import stdio_client
 from mcp.types import TextContent
 
 from nightsight.agents.jobs import running_jobs
-from nightsight.agents.server import _TOOLS, MOST_BYTES, fitted, make_server
+from nightsight.agents.server import _MEASURED_AGAIN, _TOOLS, MOST_BYTES, fitted, make_server
 from tests.conftest import is_alive
 from tests.recorded import DATA, unpacked
 from tests.test_cli import FakeNsys
@@ -231,7 +231,7 @@ def test_long_answers_are_cut_and_say_how_to_get_more() -> None:
     assert len(cut.encode()) <= 500
     shown, last = cut.rsplit("\n", 1)
     assert text.startswith(shown)
-    assert last == f"... {2_000 - len(shown.splitlines())} more lines. For more: show."
+    assert last == f"... {2_000 - len(shown.splitlines()):,} more lines. For more: show."
     assert fitted("short", "For more: show.", 500) == "short"
     long_line = fitted("é" * 1_000, "For more: show.", 500)
     assert len(long_line.encode()) <= 500
@@ -246,14 +246,17 @@ def test_long_answers_are_cut_and_say_how_to_get_more() -> None:
         ("All names: nightsight show REPORT", "All names: show(path=REPORT)"),
         ("nightsight report CANDIDATE --format brief", "diagnose(path=CANDIDATE)"),
         ("nightsight prove --switch jit=M.F PROGRAM", 'prove_start(program=PROGRAM, switch=["jit=M.F"])'),
-        ("nightsight ab --base abc --head . --pairs 8 PROGRAM", 'profile_start(program=PROGRAM, options=["--repeat", '),
+        ("nightsight ab --base abc --head . --pairs 8 PROGRAM", _MEASURED_AGAIN),
+        ("See `nightsight show a/latest wait`.", 'See `show(path=a/latest, name="wait")`.'),
+        ("nightsight show a/latest, or another", "show(path=a/latest), or another"),
+        ("nightsight show 'my run/latest' kernels", "nightsight show 'my run/latest' kernels"),
         ("report: reports/a b/2026/report.html", "folder: reports/a b/2026"),
     ],
 )
 def test_tools_replace_commands(command: str, tool: str) -> None:
     for pattern, replacement in _TOOLS:
         command = pattern.sub(replacement, command)
-    assert command.startswith(tool)
+    assert command == tool
 
 
 def test_without_the_package_people_hear_how_to_install_it(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ def test_a_fix_without_a_simulated_step_has_its_gain(fixes: pd.DataFrame | None)
     ("shortest_ns", "texts"),
     [
         (120_000.0, ("3.16 ms", "0.12 ms")),
-        (9_000.0, ("3.160 ms", "0.009 ms")),
+        (9_000.0, ("3.16 ms", "9.00 µs")),
         (2_000_000.0, ("3.16 ms", "2.00 ms")),
         # thousandths of a millisecond would show one digit at most: each has its own unit
         (1_500.0, ("3.16 ms", "1.50 µs")),

@@ -496,10 +496,25 @@ def solves(iteration: str) -> str:
 
 def test_iterations_that_wait_are_the_steps_if_their_number_differs() -> None:
     window = window_of(solves(ITERATION))
-    assert (window.family, len(window.repetitions)) == ("the same 3 launches", sum(SOLVES))
+    # no launch shows that the last one has waited
+    assert (window.family, len(window.repetitions)) == ("the same 3 launches", sum(SOLVES) - 1)
     starts = window.repetitions // 1000
     # an iteration begins after a wait, and the last one of a solve lasts until the next solve iterates
-    assert set(np.diff(starts).tolist()) == {8, 16}
+    assert np.diff(starts).tolist() == [*np.concatenate([[8] * (count - 1) + [16] for count in SOLVES])[:-2]]
+
+
+def test_iterations_of_one_launch_are_not_counted_as_two() -> None:
+    solved = "".join(f"L.L.....{'L.SS' * count}" for count in (8, 13, 6, 11, 9))
+    kernels = "".join(f"x.y.....{'a...' * count}" for count in (8, 13, 6, 11, 9))
+    window = window_of(f"cpu   {solved}\ns7    {kernels}")
+    assert (window.family, len(window.repetitions)) == ("the same launch", 46)
+
+
+def test_iterations_with_little_of_the_work_are_no_loop() -> None:
+    """Steps of an environment wait for each action; the updates between them have most of the work."""
+    updates = "".join(f"L.L{'.' * 60}{ITERATION * count}" for count in SOLVES)
+    kernels = "".join(f"xxxy{'y' * 59}{ITERATED * count}" for count in SOLVES)
+    assert window_of(f"cpu   {updates}\ns7    {kernels}").name == GPU_WORK
 
 
 def test_what_repeats_without_waits_and_is_interrupted_is_no_loop() -> None:

@@ -473,11 +473,13 @@ def _in_place(row: Mapping[Any, Any], step: GainUnit, outside: str) -> str:
     also = row.get("also")
     others = [path for path in also.split("\n") if path] if isinstance(also, str) else []
     # the code between ranges belongs to the range around them
-    named = [path for path in others if not path.startswith("(")]
-    place = describe_place(row["path"], row["function"], row["caller"], named[:_MOST_RANGES])
+    named = [path for path in (row["path"], *others) if path and not path.startswith("(")]
+    path, *more = named[: _MOST_RANGES + 1] or [row["path"]]
+    place = describe_place(path, row["function"], row["caller"], more)
     if not place and row["path"]:
         return _BETWEEN_STEPS if step.is_of_engine else outside
-    return f"in {place}{', with the code around' * (len(named) < len(others))}" if place else ""
+    is_around = bool(named) and len(named) <= len(others)
+    return f"in {place}{', with the code around' * is_around}" if place else ""
 
 
 def describe_place(path: str, function: str = "", caller: str = "", others: Sequence[str] = ()) -> str:
@@ -512,7 +514,7 @@ def _next_fixes(
     for fix in following.to_dict("records"):
         where = _in_place(fix, step, outside) if fix["path"] else ""
         action = RULE[fix["rule"]].action_in(framework)
-        steps.append(f"{action}{f' {where}' * bool(where)} ({in_text(float(fix['after_ns']), 'gain_ns')})")
+        steps.append(f"{action}{f' {where}' * bool(where)} → {in_text(float(fix['after_ns']), 'gain_ns')}")
     yield f"Then: {', then '.join(steps)}."
 
 

@@ -31,14 +31,15 @@ _MEASURING: Final = ("profile-", "prove-")
 _USAGE: Final = ("Usage: ", "Try 'nightsight ")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Job:
-    """A command that runs, or has ended. folder: the files of its output."""
+    """A command that runs, or has ended. folder: the files of its output. is_told: it was asked to end."""
 
     id: str
     process: subprocess.Popen[bytes]
     folder: Path
     began_s: float = field(default_factory=time.monotonic)
+    is_told: bool = False
 
     @property
     def status(self) -> int | None:
@@ -73,8 +74,9 @@ class Job:
         return self.status is not None
 
     def stop(self) -> None:
-        """Ask it to end like Ctrl-C: it then saves what it has recorded."""
-        if self.status is None:
+        """Ask it to end like Ctrl-C: it then saves what it has recorded. A second signal would end it at once."""
+        if self.status is None and not self.is_told:
+            self.is_told = True
             self.process.terminate()
 
 
@@ -118,8 +120,8 @@ class Jobs:
         return self._jobs[name]
 
     def stop(self) -> None:
-        """Ask all jobs to end."""
-        for job in self._jobs.values():
+        """Ask all jobs to end. On Linux, they are asked when the server has ended."""
+        for job in self._jobs.values() if sys.platform != "linux" else ():
             job.stop()
 
 

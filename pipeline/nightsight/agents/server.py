@@ -7,9 +7,11 @@ anywhere: the server reads and writes standard input and output, and the files o
 import os
 import re
 import signal
+from bisect import bisect
 from collections.abc import Sequence
 from hashlib import sha256
 from inspect import getdoc
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -48,13 +50,15 @@ Window = Annotated[str, Field(description="Part to report on: auto, whole, RANGE
 Options = Annotated[Sequence[str], Field(description='More options of the command, as in ["--repeat", "3"].')]
 Wait = Annotated[float, Field(description="Seconds to wait for the end.", ge=0, le=_MOST_WAIT_S)]
 
+# a word of a command in a sentence, without what encloses or ends it; quoted words stay as they are
+_WORD: Final = r"([^\s`'\",;)]*[^\s`'\",;.:)])"
 _TOOLS: Final = tuple(
-    (re.compile(command, re.MULTILINE), tool)
+    (re.compile(command.replace("WORD", _WORD), re.MULTILINE), tool)
     for command, tool in (
-        (r"nightsight show (\S+) steps --slowest (\d+)", r'show(path=\1, name="steps", slowest=\2)'),
-        (r"nightsight show (\S+) (\S+)", r'show(path=\1, name="\2")'),
-        (r"nightsight show (\S+)", r"show(path=\1)"),
-        (r"nightsight report (\S+) --format brief", r"diagnose(path=\1)"),
+        (r"nightsight show WORD steps --slowest (\d+)", r'show(path=\1, name="steps", slowest=\2)'),
+        (r"nightsight show WORD WORD", r'show(path=\1, name="\2")'),
+        (r"nightsight show WORD", r"show(path=\1)"),
+        (r"nightsight report WORD --format brief", r"diagnose(path=\1)"),
         (r"nightsight prove --(cause|switch) (\S+) PROGRAM", r'prove_start(program=PROGRAM, \1=["\2"])'),
         (r"nightsight ab --base \S+ --head \S+ (?:--pairs \d+ )?PROGRAM", _MEASURED_AGAIN),
         (r"nightsight profile --repeat (\d+) PROGRAM", r'profile_start(program=PROGRAM, options=["--repeat", "\1"])'),
@@ -228,10 +232,11 @@ def fitted(text: str, more: str, most_bytes: int) -> str:
     if len(text.encode()) <= most_bytes:
         return text
     lines = text.split("\n")
-    for count in range(len(lines) - 1, 0, -1):
-        cut = "\n".join([*lines[:count], f"... {len(lines) - count} more lines. {more}".rstrip()])
-        if len(cut.encode()) <= most_bytes:
-            return cut
+    ends = list(accumulate(len(line.encode()) + 1 for line in lines))
+    for count in range(bisect(ends, most_bytes), 0, -1):
+        last = f"... {len(lines) - count:,} more lines. {more}".rstrip()
+        if ends[count - 1] + len(last.encode()) <= most_bytes:
+            return "\n".join([*lines[:count], last])
     return f"{text.encode()[: most_bytes - len(more.encode()) - 5].decode(errors='ignore')} ... {more}".rstrip()
 
 

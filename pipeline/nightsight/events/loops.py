@@ -572,29 +572,32 @@ def _waiting_loop(
     names, launch_ns, marks = names[after_loads:], launch_ns[after_loads:], marks[after_loads:]
     if len(names) < _LEAST_LAUNCHES:
         return None
-    for period in _distances(names):
-        if not 1 < period <= _LONGEST_INTERRUPTED:
+    for distance in _distances(names):
+        first, count = _longest_run(names, distance) if distance <= _LONGEST_INTERRUPTED else (0, 0)
+        if count + distance < LEAST * distance:
             continue
-        first, count = _longest_run(names, period)
-        if count + period < LEAST * period:
-            continue
-        phase = first + _phase(launch_ns[first : first + count + period], period)
-        places = np.arange(len(names) - period + 1)
+        phase = first + _phase(launch_ns[first : first + count + distance], distance)
+        pattern = names[phase : phase + distance]
+        shorter = (each for each in range(1, distance) if distance % each == 0)
+        period = next((each for each in shorter if (pattern[each:] == pattern[:-each]).all()), distance)
+        places = np.arange(len(names) - period)
         for position in range(period):
-            places = places[names[places + position] == names[phase + position]]
-        waits = np.append(0, np.cumsum(marks >= _WAITS))
+            places = places[names[places + position] == pattern[position]]
+        places = places[np.append(True, np.diff(places) >= period)[: len(places)]]
         if len(places) * period < _MOST_OF_TIME * len(names) or len(places) < _LEAST_LAUNCHES:
             continue
         # the wait is before the launch after it
-        ends = np.minimum(places + period, len(marks) - 1)
-        if (waits[ends + 1] - waits[places + 1] > 0).mean() < _NEARLY_BEST:
+        waits = np.append(0, np.cumsum(marks >= _WAITS))
+        if (waits[places + period + 1] > waits[places + 1]).mean() < _NEARLY_BEST:
             continue
-        end = int(launch_ns[places[-1] + period - 1]) + 1
-        spans = pd.DataFrame({"start": [launch_ns[places[0]], launch_ns[0]], "end": [end, np.iinfo(np.int64).max]})
-        (gpu_ns, after), _ = _launched_between(work, process, spans)
-        if gpu_ns >= LEAST_OF_WORK * after:
-            of_what = f"{UNNAMED} {period:,} launches"
-            return Loop(process, of_what, launch_ns[places], end, int(gpu_ns), is_named=False)
+        ends = launch_ns[places + period - 1] + 1
+        spans = pd.DataFrame(
+            {"start": np.append(launch_ns[places], launch_ns[0]), "end": np.append(ends, np.iinfo(np.int64).max)}
+        )
+        gpu_ns, _ = _launched_between(work, process, spans)
+        if gpu_ns[:-1].sum() >= LEAST_OF_WORK * gpu_ns[-1]:
+            of_what = f"{UNNAMED} {period:,} launches" if period > 1 else f"{UNNAMED} launch"
+            return Loop(process, of_what, launch_ns[places], int(ends[-1]), int(gpu_ns[:-1].sum()), is_named=False)
     return None
 
 

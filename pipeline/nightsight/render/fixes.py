@@ -11,8 +11,8 @@ from nightsight.results.causes import REPLAY, WHAT_IF, error_pct
 from nightsight.units import Scale, in_text, scale_for
 
 _NEEDED: Final = {"rule", "path", "gain_pct", "order", "after_ns"}
-# of a unit: less would have no digits
-_LEAST_SHOWN: Final = 0.002
+# of a step now: a shorter one has a unit that suits it
+_LEAST_SHOWN: Final = 0.01
 _DIGITS: Final = 3
 
 
@@ -92,10 +92,11 @@ class Fixes:
     @cached_property
     def _scale(self) -> Scale | None:
         """A scale with three digits for a step now, and two for the shortest; None if these differ too much for one."""
-        least = min((fix.after_ns for fix in self.sequence), default=self.now_ns)
-        scale = scale_for("ns", [self.now_ns])
-        if least < _LEAST_SHOWN * scale.divisor:
+        alone = (self.now_ns * (1 - fix.gain_pct / 100) for fix in self.fixes)
+        least = min((*(fix.after_ns for fix in self.sequence), *alone), default=self.now_ns)
+        if least < _LEAST_SHOWN * self.now_ns:
             return None
+        scale = scale_for("ns", [self.now_ns])
         digits = ((_DIGITS, self.now_ns), (_DIGITS - 1, least))
         places = (count - 1 - math.floor(math.log10(size / scale.divisor)) for count, size in digits if size > 0)
         return Scale(scale.divisor, scale.symbol, min(max(*places, 0), _DIGITS))

@@ -21,7 +21,7 @@ from nightsight.results.gpu import IDLE_STACKS
 from nightsight.results.gpu_time import TIME_SPLIT
 from nightsight.results.ncu import NCU_KERNELS, NCU_LIMITS
 from nightsight.results.operators import CPU_OPS
-from nightsight.results.rules import RULE, RULES
+from nightsight.results.rules import RULE, RULES, WORTH_PCT
 from nightsight.results.steps import OPERATORS, STEP_PARTS
 from nightsight.tables import Frame
 from nightsight.texts import excerpt, middle_cut, printable, prose
@@ -311,7 +311,10 @@ def _without_advice(report: Report, split: Frame) -> tuple[str, str]:
     # a report.json may come from another version
     known = RULE.get(rule)
     fix = known.action_in(reported_framework(report)) if known else rule
-    return wait, f"Nothing worth fixing was found. The best fix would save {gain}: {fix}.{hint}"
+    worth_pct = known.worth_pct if known else WORTH_PCT
+    # a larger gain that is not worth its work needs an explanation
+    below = f" (rarely worth the work below {worth_pct:.0f} %)" * bool(largest["gain_pct"] > WORTH_PCT)
+    return wait, f"Nothing worth fixing was found. The best fix would save {gain}: {fix}{below}.{hint}"
 
 
 def _is_checked(report: Report) -> bool:

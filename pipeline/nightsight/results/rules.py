@@ -669,15 +669,16 @@ RULES: Final = (
         change="one copy per step instead of many",
         looks_for="eight or more copies of less than 256 kB in a range in each step",
         simulated=(
-            "one copy per step; so do launches between copies to the host if all of them compute, select or compare "
-            "elements for up to 10 µs, as in a loop over elements on the host"
+            "one copy per step; between copies to the host, launches of up to 10 µs that compute with elements remain "
+            "once, too, if as many as half of the copies select elements, as in a loop over them on the host"
         ),
         action="merge the copies into one",
         title="{cases} small copies {each} {where} ({name})",
         detail="Each costs a call and usually a wait; the bytes cost next to nothing.",
         remedy=(
             "Pack them into one buffer and copy it once, or create the values on the GPU. If a loop reads a value for "
-            "each element: compute all of them at once, copy the results once (.tolist()), and loop over those."
+            "each element, and no iteration needs the one before it: compute all of them at once, copy the results "
+            "once, and loop over those."
         ),
         things=("copy", "copies"),
         causes=(LAUNCH, SYNC),

@@ -134,7 +134,7 @@ _SMALL_BYTES: Final = 256_000
 _MANY_COPIES: Final = 8
 # a longer elementwise kernel computes more than single elements
 _ELEMENT_NS: Final = 10_000
-_LONGEST_NS: Final = np.iinfo(np.int64).max
+_SELECTS_IN_LOOP: Final = 0.5
 _GATHERS: Final = r"\b(?:vectorized_gather|indexSelect|index_select)"
 # a copy of one or a few values: what a program tests or logs (stored: 32 to 128)
 _VALUE_BYTES: Final = 64
@@ -210,6 +210,7 @@ _LEAST_OF_HOST_CODE: Final = 0.1
 # driver maps the pages for the CPU. (frames_managed of tests/data/real, H200: 70 to 100 µs between moves to the GPU; to
 # the host 50 µs and 0.34 ns per byte, little of it the program's own work.) No kernel becomes shorter than the last of
 # these (stored: 1.5 to 6 µs)
+_PREFETCHES: Final = "^cu(?:da)?MemPrefetch"
 _GPU_FAULT_NS: Final = 70_000
 _CPU_FAULT_NS: Final = 50_000
 _MAPPED_NS_PER_BYTE: Final = 0.25
@@ -1314,22 +1315,29 @@ def _shorten_hops(scene: Scene, operations: Ints, hop_ns: int) -> Edit:
 def small_copies(scene: Scene) -> Iterator[Remedy]:
     """Join the small copies of a step: remove all calls except the first, and the waits between them.
 
-    A loop on the host that reads a value for each element also selects and compares elements on the GPU. Those launches
-    remain once, for all elements. If PyTorch reads the numbers of selected rows, and the program nothing, `masks` fits.
+    A loop on the host that reads a value for each element also selects elements on the GPU, and computes with them:
+    those launches remain once, for all elements. A loop that selects nothing, such as that of a solver, may need each
+    iteration for the next. If only PyTorch reads, numbers of rows that masks select, the cause is `masks`.
     """
     model, calls, work = scene.model, scene.graph.calls, scene.graph.work
     copies, size, _ = _host_copies(scene)
     copies = copies[size < _SMALL_BYTES]
-    of_elements = _launching(scene, _kinds_of_elements, longest_ns=_ELEMENT_NS)
-    counts_rows, _ = scene.around(_launching(scene, lambda names: are_named(names, _MASKS[_REDUCE])))
+    kernels = scene.timeline.profile.recorded("kernels")["name"]
+    is_elementwise = np.array([kind_of(name) == "elementwise" for name in kernels.cat.categories], dtype=bool)
+    selects = np.any([are_named(kernels, pattern) for pattern in (*_MASKS, _GATHERS)], axis=0)
+    selecting = _launching(scene, selects)
+    of_elements = _launching(scene, selects | is_elementwise[kernels.cat.codes.to_numpy()])
+    counts_rows, _ = scene.around(_launching(scene, are_named(kernels, _MASKS[_REDUCE])))
     for code, rows in positions(scene.path[work.call[copies]] * 2 + work.direction[copies]).items():
         calling = np.unique(work.call[copies[rows]])
         if len(calling) < _MANY_COPIES * scene.steps:
             continue
         first = scene.first_of_steps(calling)
         path, direction = divmod(code, 2)
+        between = scene.calls_between(calling, first, of_elements)
         reads = direction == TO_HOST and (~counts_rows[calling]).sum() >= _MANY_COPIES * scene.steps
-        between = scene.calls_between(calling, first, of_elements & reads)
+        is_loop = bool(reads and selecting[between].sum() >= _SELECTS_IN_LOOP * len(calling))
+        between = between if is_loop else scene.calls_between(calling, first, np.zeros_like(of_elements))
         removed = np.union1d(np.setdiff1d(calling, first), between)
         merged = np.flatnonzero(np.isin(work.call, removed) & model.has(LAUNCH))
         edit = (
@@ -1340,22 +1348,19 @@ def small_copies(scene: Scene) -> Iterator[Remedy]:
         )
         time = scene.per_step((calls.end - calls.start)[removed] + scene.gap[removed], removed)
         cases = scene.cases(calling)
-        yield Remedy("many_small_copies", str(scene.paths[path]), _DIRECTION_NAMES[direction], cases, time, edit)
+        name = _DIRECTION_NAMES[direction] + is_loop * ", in a loop with small kernels"
+        yield Remedy("many_small_copies", str(scene.paths[path]), name, cases, time, edit)
 
 
-def _kinds_of_elements(names: "pd.Series[str]") -> Flags:
-    """Return which kernels compute, select or compare elements: they neither multiply matrices nor reduce."""
-    is_elementwise = np.array([kind_of(name) == "elementwise" for name in names.cat.categories], dtype=bool)
-    selects = np.any([are_named(names, pattern) for pattern in (*_MASKS, _GATHERS)], axis=0)
-    return np.asarray(is_elementwise[names.cat.codes.to_numpy()] | selects)
-
-
-def _launching(scene: Scene, chosen: Callable[["pd.Series[str]"], Flags], longest_ns: int = _LONGEST_NS) -> Flags:
-    """Return which calls launch a kernel with a chosen name that takes no longer than this."""
-    names, work = scene.timeline.profile.recorded("kernels")["name"], scene.graph.work
-    launched = np.flatnonzero((work.call >= 0) & (work.operation < len(names)) & (scene.length <= longest_ns))
-    flags = np.zeros(len(scene.graph.calls), dtype=bool)
-    flags[work.call[launched[chosen(names)[work.operation[launched]]]]] = True
+def _launching(scene: Scene, chosen: Flags) -> Flags:
+    """Return which calls launch one short kernel that is `chosen`, and nothing else, as CUDA graphs do."""
+    work = scene.graph.work
+    launched = np.flatnonzero(work.call >= 0)
+    is_chosen = np.append(chosen, False)[np.minimum(work.operation[launched], len(chosen))]
+    is_chosen &= scene.length[launched] <= _ELEMENT_NS
+    count = len(scene.graph.calls)
+    chosen_count, other_count = (np.bincount(work.call[launched], each, count) for each in (is_chosen, ~is_chosen))
+    flags: Flags = (chosen_count == 1) & (other_count == 0)
     return flags
 
 
@@ -1430,14 +1435,18 @@ def _page_waits(
     if not is_move.any():
         return
     rate, moves = link_rate(timeline), table[is_move]
+    if are_named(timeline.profile.recorded("api_calls")["name"], _PREFETCHES).any():
+        # nobody waits before or after what was moved ahead of time
+        fault_ns = mapped_ns_per_byte = 0.0
     for key, rows in positions(integers(moves[column])).items():
         of_key = moves.iloc[rows].sort_values("start_ns")
         start, end = (of_key[name].to_numpy() for name in ("start_ns", "end_ns"))
         moved = of_key["bytes"].to_numpy(dtype=np.float64, na_value=0.0)
         transfer_ns = np.concatenate(([0], np.cumsum(moved / rate)))
         key_faults = faults[faults[column] == key]
+        before_ns = 0 if len(key_faults) else fault_ns
         spans = union(
-            np.append(start - fault_ns, key_faults["start_ns"]),
+            np.append(start - before_ns, key_faults["start_ns"]),
             np.append(end + mapped_ns_per_byte * moved, key_faults["end_ns"]),
         )
 
