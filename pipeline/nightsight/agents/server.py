@@ -50,7 +50,7 @@ Window = Annotated[str, Field(description="Part to report on: auto, whole, RANGE
 Options = Annotated[Sequence[str], Field(description='More options of the command, as in ["--repeat", "3"].')]
 Wait = Annotated[float, Field(description="Seconds to wait for the end.", ge=0, le=_MOST_WAIT_S)]
 
-# a word of a command in a sentence, without what encloses or ends it; quoted words stay as they are
+# a word of a command in a sentence, without what encloses or ends it; quoted words do not match
 _WORD: Final = r"([^\s`'\",;)]*[^\s`'\",;.:)])"
 _TOOLS: Final = tuple(
     (re.compile(command.replace("WORD", _WORD), re.MULTILINE), tool)
