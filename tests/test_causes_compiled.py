@@ -182,7 +182,7 @@ def test_launches_that_follow_a_wait_at_a_graph_break_are_slow_because_of_it() -
     body = (*launches, Copy("D", 2), Sync(7)) * 8
     finding = first(broken(body, graph_break=ITEM, fix=ITEM_FIX))
     assert finding.rule == "launch_bound"
-    assert f"(32 launches per step), at a graph break by {ITEM}: " in finding.title
+    assert f"(32 per step), at a graph break by {ITEM}: " in finding.title
     assert finding.remedy.startswith("Keep the value in a tensor: no `.item()` in compiled code. ")
     # one wait in a step is not why its launches are slow
     rare = first(broken((*launches * 8, Copy("D", 2), Sync(7)), graph_break=ITEM, fix=ITEM_FIX))
@@ -225,7 +225,7 @@ def test_what_is_compiled_again_is_reported_with_its_reason_and_its_time() -> No
     profile = compiled_in_steps((Host(5_000), Kernel(1000)), reason, fix)
     finding = first(profile)
     assert finding.rule == "compilation"
-    assert finding.title.startswith(f"Code is compiled in `step`, because {reason}: 4.0")
+    assert finding.title.startswith(f"Code is compiled while the program runs in `step`, because {reason}: 4.0")
     assert f"torch.compile compiled `forward (train.py:30)` again in {STEPS} of {STEPS} steps" in finding.detail
     assert finding.remedy.startswith(f"{fix}. ")
     assert first(
