@@ -205,6 +205,9 @@ def test_a_long_analysis_goes_on_and_is_asked_for_again(tmp_path: Path, monkeypa
                 assert texts[1] == "report-1 still runs. Ask the same again to wait for it."
                 # one job makes the report, and one shows it
                 assert jobs.ids("report") == ["report-1", "report-2"]
+            # this process does not end with the server, as that of a command does
+            for name in jobs.ids("report"):
+                jobs[name].process.wait()
 
     anyio.run(main)
 
