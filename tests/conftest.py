@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+import nightsight
 from nightsight.analyze.analysis import Analysis
 from nightsight.cli import main
 from nightsight.collect import tools
@@ -39,6 +41,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FAKE_NSYS = Path(__file__).parent / "fake_tools" / "nsys.py"
 FAKE_NCU = FAKE_NSYS.with_name("ncu.py")
+PACKAGE = Path(nightsight.__file__).parent
 _REAL_TOOLS = ("nsys", "ncu", "nvidia-smi")
 _NUMBERS = itertools.count()
 
@@ -266,8 +269,16 @@ def no_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def interrupt() -> Iterator[Callable[..., None]]:
-    """Press Ctrl-C when a file appears, and again after each further pause."""
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Press Ctrl-C when a file appears, and again after each further pause, as long as nightsight runs."""
+
+    def inside(number: int, frame: FrameType | None) -> None:
+        # pytest would end if the command ended before the last one
+        while frame is not None:
+            if Path(frame.f_code.co_filename).is_relative_to(PACKAGE):
+                signal.default_int_handler(number, frame)
+            frame = frame.f_back
+
+    previous = signal.signal(signal.SIGINT, inside)
     threads = []
 
     def press(file: Path, *pauses_s: float) -> None:
