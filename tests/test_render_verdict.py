@@ -10,6 +10,7 @@ from nightsight.events.kernel_labels import KernelLabels
 from nightsight.model.report import Finding, Result, View
 from nightsight.render.page.figures import first_figures
 from nightsight.render.page.findings import advice, without_simulation
+from nightsight.render.page.headline import headline
 from nightsight.render.page.html import render_html
 from nightsight.render.page.page import page
 from nightsight.render.page.places import Places
@@ -113,6 +114,7 @@ def test_what_lies_outside_of_the_window_is_not_called_healthy() -> None:
         "GPU 99.9 % busy. No known cause is worth fixing in these steps, but outside of them: The CPU waits for the "
         "GPU in `validation` (cudaDeviceSynchronize). First: remove the sync, about −27 % of the whole run."
     )
+    assert headline(result, report, numbers(report)).title == result.cause
     assert report.windows[0].sentence.endswith("The 202 ms of GPU work after it are not part of it.")
     waiting = within("train", Kernel(1400), Kernel(1500, name="b"), Sync(), Host(200))
     report = build_report(captured((*[waiting] * 60, *[validation] * 200)), "two loops")

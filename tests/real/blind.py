@@ -5,12 +5,12 @@ They are of kinds that the halves A and B lack, and were written without a look 
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[2]))
-from tests.real.programs import FORM, NAME, SMALL, Clock, alone, device, loop, native, steps_of, sync
+from tests.real.programs import FORM, SMALL, Clock, alone, device, loop, native, run, steps_of, sync
 
 
 def graphed(call: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
@@ -666,17 +666,5 @@ def pipelined_healthy() -> None:
     native("pipelined_healthy")
 
 
-def programs() -> Iterator[str]:
-    """Yield the names of all programs."""
-    helpers = {graphed, programs}
-    for name, value in list(globals().items()):
-        if callable(value) and value not in helpers and getattr(value, "__module__", "") == __name__:
-            yield name
-
-
 if __name__ == "__main__":
-    if NAME:
-        globals()[NAME]()
-        sys.stdout.flush()
-    else:
-        print(*programs())
+    run(globals(), graphed)

@@ -8,13 +8,12 @@ import itertools
 import random
 import sys
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[2]))
 from tests.real.blind import graphed
-from tests.real.programs import FORM, NAME, SMALL, Clock, alone, device, loop, native, steps_of, sync
+from tests.real.programs import FORM, SMALL, Clock, alone, device, loop, native, run, steps_of, sync
 
 # -- training ---------------------------------------------------------------------------------------------------------
 
@@ -661,17 +660,5 @@ def nbody_tiles() -> None:
     native("nbody_tiles")
 
 
-def programs() -> Iterator[str]:
-    """Yield the names of all programs."""
-    helpers = {programs}
-    for name, value in list(globals().items()):
-        if callable(value) and value not in helpers and getattr(value, "__module__", "") == __name__:
-            yield name
-
-
 if __name__ == "__main__":
-    if NAME:
-        globals()[NAME]()
-        sys.stdout.flush()
-    else:
-        print(*programs())
+    run(globals())

@@ -11,10 +11,11 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import Queue
 from threading import Thread
+from types import FunctionType
 from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -904,22 +905,15 @@ def jax_healthy() -> None:
     loop(step, steps_of(60), lambda: jax.block_until_ready(held[0]))
 
 
-def programs() -> Iterator[str]:
-    """Yield the names of all programs."""
-    helpers = {alone, steps_of, device, sync, loop, native, programs}
-    for name, value in list(globals().items()):
-        if (
-            callable(value)
-            and value not in helpers
-            and getattr(value, "__module__", "") == __name__
-            and name != "Clock"
-        ):
-            yield name
+def run(module: Mapping[str, Any], *helpers: Callable[..., Any]) -> None:
+    """Run the program of a module that the command line names, or print the names of all: its functions but helpers."""
+    if NAME:
+        module[NAME]()
+        sys.stdout.flush()
+        return
+    functions = {name: value for name, value in module.items() if isinstance(value, FunctionType)}
+    print(*(name for name, value in functions.items() if value.__module__ == "__main__" and value not in helpers))
 
 
 if __name__ == "__main__":
-    if NAME:
-        globals()[NAME]()
-        sys.stdout.flush()
-    else:
-        print(*programs())
+    run(globals(), alone, steps_of, device, sync, loop, native, run)

@@ -13,7 +13,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[2]))
 from tests.real.blind import graphed
-from tests.real.programs import FORM, NAME, SMALL, Clock, alone, device, loop, native, steps_of, sync
+from tests.real.programs import FORM, SMALL, Clock, alone, device, loop, native, run, steps_of, sync
 
 # -- training ---------------------------------------------------------------------------------------------------------
 
@@ -729,17 +729,5 @@ def multigrid_checks() -> None:
     native("multigrid_checks")
 
 
-def programs() -> Iterator[str]:
-    """Yield the names of all programs."""
-    helpers = {programs}
-    for name, value in list(globals().items()):
-        if callable(value) and value not in helpers and getattr(value, "__module__", "") == __name__:
-            yield name
-
-
 if __name__ == "__main__":
-    if NAME:
-        globals()[NAME]()
-        sys.stdout.flush()
-    else:
-        print(*programs())
+    run(globals())

@@ -134,6 +134,7 @@ _SMALL_BYTES: Final = 256_000
 _MANY_COPIES: Final = 8
 # a longer elementwise kernel computes more than single elements
 _ELEMENT_NS: Final = 10_000
+# selections per copy of a loop over elements: an NMS loop has two for its two copies
 _SELECTS_IN_LOOP: Final = 0.5
 _GATHERS: Final = r"\b(?:vectorized_gather|indexSelect|index_select)"
 # a copy of one or a few values: what a program tests or logs (stored: 32 to 128)
@@ -206,14 +207,14 @@ _MOST_PLACES: Final = 6
 # a range with less of the host code between two calls is not worth naming: in `audio_features` of tests/data/real, one
 # has between a tenth and a fifth (stored: from 0.05)
 _LEAST_OF_HOST_CODE: Final = 0.1
-# a processor waits this long before pages of managed memory are moved, if faults were not recorded. After a move, the
-# driver maps the pages for the CPU. (frames_managed of tests/data/real, H200: 70 to 100 µs between moves to the GPU; to
-# the host 50 µs and 0.34 ns per byte, little of it the program's own work.) No kernel becomes shorter than the last of
-# these (stored: 1.5 to 6 µs)
-_PREFETCHES: Final = "^cu(?:da)?MemPrefetch"
+# what a GPU and a CPU wait before pages of managed memory are moved, if faults were not recorded, and the CPU after it,
+# while the driver maps the pages: `frames_managed` of tests/data/real (H200) has 70 to 100 µs between moves to the GPU,
+# and 50 µs and 0.34 ns per byte between those to the host, little of it the program's own work
 _GPU_FAULT_NS: Final = 70_000
 _CPU_FAULT_NS: Final = 50_000
 _MAPPED_NS_PER_BYTE: Final = 0.25
+_PREFETCHES: Final = "^cu(?:da)?MemPrefetch"
+# no kernel becomes shorter than this (stored: 1.5 to 6 µs)
 _LEAST_KERNEL_NS: Final = 3_000
 # overlap gains only this share of communication, which takes SMs and bandwidth from kernels; nothing overlaps the last
 # reduction. Over NVLink the share was a twentieth between two H100 and a quarter between two H200, over sockets more

@@ -50,7 +50,8 @@ def headline(outcome: Verdict, report: Report, run: Numbers) -> Headline:
             title, *others = SENTENCES.split(outcome.first, maxsplit=1)
             more = [outcome.state, step, part, outcome.cause, *others]
         else:
-            title, more = part or outcome.cause or outcome.state, [outcome.first, step]
+            title = outcome.cause or part or outcome.state
+            more = [part if outcome.cause else "", outcome.first, step]
         return Headline(title, more=" ".join(filter(None, (*more, outcome.more))))
     if outcome.cause and len(report.rows(NCU_LIMITS)):
         return Headline(outcome.cause, more=outcome.state)
